@@ -98,7 +98,7 @@ def test_a_named_file_must_be_there() -> None:
 
 
 def test_a_folder_is_not_a_settings_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="Could not read"):
         load_settings(tmp_path, environ={})
 
 
@@ -106,14 +106,14 @@ def test_a_folder_is_not_a_settings_file(tmp_path: Path) -> None:
 def test_invalid_toml_is_rejected(folder: Path, text: str) -> None:
     write(folder, text)
 
-    with pytest.raises(ConfigError, match="is not TOML"):
+    with pytest.raises(ConfigError, match="is not valid TOML"):
         load_settings(environ={})
 
 
 def test_bytes_that_are_no_text_are_refused(folder: Path) -> None:
     (folder / "deadletter.toml").write_bytes(b"url = '\xff\xfe'")
 
-    with pytest.raises(ConfigError, match="is not TOML"):
+    with pytest.raises(ConfigError, match="is not valid TOML"):
         load_settings(environ={})
 
 

@@ -1,4 +1,4 @@
-"""Loads the App that `module:attribute` on the command line names."""
+"""Loading of the App that `module:attribute` on the command line names."""
 
 import importlib
 import sys
@@ -26,7 +26,7 @@ def load_app(spec: str) -> App:
     found = getattr(module, attribute or "app", None)
     if not isinstance(found, App):
         raise ConfigError(
-            f"{module_name} has no App called {attribute or 'app'!r}: make one with "
+            f"{module_name} has no App named {attribute or 'app'!r}: create one with "
             f"{attribute or 'app'} = App(…)"
         )
     return found
@@ -38,11 +38,11 @@ def _imported(name: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         if _is_missing(name, error):
             text = (
-                f"there is no module {name!r} here: name the module and the App "
-                "in it, such as shop:app"
+                f"there is no module {name!r} in this directory: name the module and the "
+                "App in it, such as shop:app"
             )
         else:
-            text = f"{name} cannot be imported: {_where(error, name)}{_what(error)}"
+            text = f"could not import {name}: {_where(error, name)}{_what(error)}"
         raise ConfigError(text) from error
 
 
@@ -60,7 +60,7 @@ def _is_missing(name: str, error: BaseException) -> bool:
 def _what(error: BaseException) -> str:
     if isinstance(error, ConfigError):
         return text_of(error)
-    # The text of a SyntaxError repeats the place.
+    # str() of a SyntaxError would repeat the file and line.
     text = error.msg if isinstance(error, SyntaxError) else text_of(error)
     return f"{plain_name(type(error))}: {text}" if text else plain_name(type(error))
 

@@ -1,10 +1,10 @@
 """
-Output that never blocks whoever writes it.
+Output that never blocks the writer.
 
-A pipe that nobody reads is full after 64 KB, and the next line would freeze the
-process for as long as that lasts. So lines that cannot be written at once wait in a
-bounded queue, and a thread of their own waits for the reader. When the queue is full,
-lines are dropped and counted; the reader finds the count where they are missing.
+A pipe without a reader is full after 64 KB, and the next write would block the process. So
+lines that cannot be written immediately wait in a bounded queue, and a separate thread
+waits for the reader. When the queue is full, lines are dropped and counted; a notice in the
+output shows where and how many.
 """
 
 import os
@@ -42,12 +42,12 @@ class _Gap(Struct):
 
 class BoundedQueue(Generic[Item]):
     """
-    Items for a daemon thread that hands them to `write`, one after the other.
+    A bounded queue with a daemon thread that passes its items to `write`, in order.
 
-    When `count` items or `size` bytes wait, further ones are dropped until half of
-    the room is free again; at that place `report` is called with their number of
-    lines. Both run on the thread and may block; what they raise is ignored. Whoever
-    puts never waits. A child made by fork begins with an empty queue.
+    When `count` items or `size` bytes wait, further items are dropped until half of the
+    queue is free again. Then `report` is called with the number of dropped lines. Both
+    functions run on the thread and may block; their errors are ignored. `put` never
+    blocks. A forked child begins with an empty queue.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class BoundedQueue(Generic[Item]):
         count: int,
         size: int,
     ) -> None:
-        self.dropped = 0  # lines, all in all
-        self.dropped_since: float | None = None  # when the first was, monotonic
+        self.dropped = 0  # lines in total
+        self.dropped_since: float | None = None  # monotonic time of the first dropped line
         self._write = write
         self._report = report
         self._name = name
@@ -76,11 +76,11 @@ class BoundedQueue(Generic[Item]):
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nothing waits and nothing is being written; asked with the lock."""
+        """Return whether nothing waits or is being written; call it with the lock held."""
         return not self._waiting and not self._is_busy
 
     def put(self, item: Item, *, size: int, lines: int = 1) -> None:
-        """Have it written, or drop it."""
+        """Queue an item for writing, or drop it if the queue is full."""
         with self.lock:
             if self._is_full or self._lacks_room(size) or not self._has_thread():
                 self._is_full = bool(self._waiting)
@@ -96,12 +96,12 @@ class BoundedQueue(Generic[Item]):
             self._count_dropped(lines)
 
     def drain(self, within: float) -> bool:
-        """Wait until all is written; False if it is not after `within` seconds."""
+        """Wait until everything is written; return False after `within` seconds."""
         with self.lock:
             return self.lock.wait_for(lambda: self.is_idle, max(0.0, within))
 
     def renew(self) -> None:
-        """Begin anew, in a process that has our memory but not our thread."""
+        """Start over in a forked child, which does not have the thread."""
         self.lock = Condition()
         self._waiting.clear()
         self._bytes = 0
@@ -109,7 +109,7 @@ class BoundedQueue(Generic[Item]):
         self._thread = None
 
     def _lacks_room(self, size: int) -> bool:
-        # One item that is larger than all the room has a chance when nothing waits.
+        # An item that is larger than the queue is accepted if nothing waits.
         is_crowded = self._bytes + size > self._size and bool(self._waiting)
         return is_crowded or len(self._waiting) >= self._count
 
@@ -129,7 +129,7 @@ class BoundedQueue(Generic[Item]):
     def _has_thread(self) -> bool:
         if self._thread is None:
             thread = Thread(target=self._run, name=self._name, daemon=True)
-            with suppress(RuntimeError, MemoryError):  # no room for one, for now
+            with suppress(RuntimeError, MemoryError):  # the thread cannot start now
                 thread.start()
                 self._thread = thread
         return self._thread is not None
@@ -157,7 +157,7 @@ class BoundedQueue(Generic[Item]):
 
 
 def _renewal(queue: "ref[BoundedQueue[Item]]") -> Callable[[], None]:
-    # By a weak reference: what is registered for forks is registered for ever.
+    # A weak reference, because functions registered for forks are never removed.
     def renew() -> None:
         if (found := queue()) is not None:
             found.renew()
@@ -166,25 +166,25 @@ def _renewal(queue: "ref[BoundedQueue[Item]]") -> Callable[[], None]:
 
 
 Notice: TypeAlias = Callable[[int], str]
-"""Gives the line, without its end, that says how many lines were dropped."""
+"""Returns a line, without its line break, that says how many lines were dropped."""
 
-LINES: Final = 10_000  # that wait at most
-BYTES: Final = 1 << 20  # of them
-_AGAIN: Final = 0.01  # seconds between two tries on what says that it is writable
+LINES: Final = 10_000  # lines in the queue at most
+BYTES: Final = 1 << 20  # bytes in the queue at most
+_AGAIN: Final = 0.01  # seconds between two attempts on a descriptor that claims to be writable
 
 
 def plain_notice(lines: int) -> str:
-    """Say that lines are missing, to a person."""
-    said = "1 line was" if lines == 1 else f"{lines} lines were"
-    return f"dlq: {said} dropped here because nobody read this output"
+    """Return the notice about dropped lines for people."""
+    count = "1 line was" if lines == 1 else f"{lines} lines were"
+    return f"dlq: {count} dropped here because nobody read this output"
 
 
 class BoundedOutput(BufferedIOBase):
     """
-    A file descriptor to write to, which stays its owner's.
+    A stream that writes to a file descriptor without blocking; its owner closes it.
 
-    What can be written at once is, so that the last line before a crash is not
-    lost. The end of the reader is not an error: what is written then is dropped.
+    Data is written immediately if possible, so that the last line before a crash is not
+    lost. If the reader has gone away, output is dropped without an error.
     """
 
     def __init__(
@@ -195,12 +195,12 @@ class BoundedOutput(BufferedIOBase):
         lines: int = LINES,
         size: int = BYTES,
     ) -> None:
-        self.name = descriptor  # as files without a name have it
+        self.name = descriptor  # as for files without a name
         self._descriptor = descriptor
         self._notice = notice
         self._port = _port_of(descriptor)
-        self._is_in_line = False  # the last byte written was not the end of one
-        self._is_over = False  # the reader is gone for good
+        self._is_in_line = False  # the last written byte was not a line break
+        self._is_over = False  # the reader has gone away
         self._queue = BoundedQueue(
             self._write_all,
             self._write_notice,
@@ -211,28 +211,28 @@ class BoundedOutput(BufferedIOBase):
 
     @property
     def dropped(self) -> int:
-        """Lines that were dropped so far."""
+        """Return the number of lines dropped so far."""
         return self._queue.dropped
 
     @property
     def dropped_since(self) -> float | None:
-        """Return when the first of them was, by the monotonic clock."""
+        """Return the monotonic time of the first dropped line."""
         return self._queue.dropped_since
 
     def writable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def fileno(self) -> int:
-        """Return the descriptor; what is written there is not bounded."""
+        """Return the descriptor; writing to it directly can block."""
         return self._descriptor
 
     def isatty(self) -> bool:
-        """Return whether a terminal is at the other end."""
+        """Return whether the descriptor is a terminal."""
         return os.isatty(self._descriptor)
 
     def write(self, data: Any, /) -> int:
-        """Write now what can be written, the rest when there is a reader."""
+        """Write as much as possible now; queue the remainder."""
         piece = bytes(data)
         with self._queue.lock:
             if self._is_over:
@@ -247,24 +247,24 @@ class BoundedOutput(BufferedIOBase):
         return len(piece)
 
     def drain(self, within: float) -> bool:
-        """Wait until everything is written; False if time ran out."""
+        """Wait until everything is written; return False after `within` seconds."""
         return self._queue.drain(within)
 
     def close(self) -> None:
-        """Let go of what is ours; the descriptor stays open."""
+        """Release resources; the descriptor stays open."""
         if not self.closed:
             super().close()
             self._port.close()
 
     def _send(self, piece: bytes) -> int:
-        """Write once; how much of it."""
+        """Write once and return the number of bytes written."""
         sent = self._port.send(piece)
         if sent:
             self._is_in_line = piece[sent - 1 : sent] != b"\n"
         return sent
 
     def _write_all(self, piece: bytes) -> None:
-        """Write it on the thread of the queue, however long the reader takes."""
+        """Write everything, waiting for the reader; runs on the thread of the queue."""
         lines = _lines(piece)
         has_waited = False
         while piece and not self._is_over:
@@ -272,13 +272,13 @@ class BoundedOutput(BufferedIOBase):
                 piece = piece[self._send(piece) :]
                 has_waited = False
             except BlockingIOError:
-                if has_waited:  # for nothing
+                if has_waited:  # without success
                     time.sleep(_AGAIN)
                 self._port.wait()
                 has_waited = True
             except BrokenPipeError:
                 self._is_over = True
-            except OSError:  # a full disk, say: this line is lost, the next may not be
+            except OSError:  # such as a full disk: only this line is lost
                 break
         if piece:
             self._queue.drop(lines)
@@ -304,7 +304,7 @@ class _Port:
         return os.write(self._descriptor, piece)
 
     def wait(self) -> None:
-        """Wait until it can be written to, more or less."""
+        """Wait until the descriptor is probably writable."""
         watch = select.poll()
         watch.register(self._descriptor, select.POLLOUT)
         watch.poll()
@@ -314,13 +314,13 @@ class _Port:
 
 
 class _FilePort(_Port):
-    """A file: writing to it waits for nobody."""
+    """A regular file, which never blocks."""
 
     is_unblocked = True
 
 
 class _TwinPort(_Port):
-    """A descriptor of our own that never blocks."""
+    """A non-blocking descriptor of the same pipe or terminal."""
 
     is_unblocked = True
 
@@ -330,7 +330,7 @@ class _TwinPort(_Port):
 
 
 class _SocketPort(_Port):
-    """A socket, as systemd gives one for its journal."""
+    """A socket, such as that of the systemd journal."""
 
     is_unblocked = True
 
@@ -357,7 +357,7 @@ def _port_of(descriptor: int) -> _Port:
 
 
 def write_now(descriptor: int, data: bytes) -> None:
-    """Write what can be written without waiting, if anything."""
+    """Write as much as possible without waiting."""
     port = _port_of(descriptor)
     if port.is_unblocked:
         with suppress(OSError):
@@ -366,21 +366,21 @@ def write_now(descriptor: int, data: bytes) -> None:
 
 def unblocked_twin(descriptor: int) -> int | None:
     """
-    Return a new descriptor of the same pipe or terminal that never blocks; None: no way.
+    Return a new non-blocking descriptor of the same pipe or terminal, or None.
 
-    Setting O_NONBLOCK on the descriptor itself would set it for every process that
-    has it, a shell among them. Opening the file anew does not (Linux).
+    O_NONBLOCK on the descriptor itself would affect every process that shares it, such as
+    the shell. Opening the file again avoids that (on Linux).
     """
     if sys.platform != "linux":
         return None
     flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_APPEND
     try:
         return os.open(f"/proc/self/fd/{descriptor}", flags)
-    except OSError:  # somebody else's terminal, or no /proc
+    except OSError:  # the terminal of another user, or no /proc
         return None
 
 
-LAST_WORDS: Final = 1.0  # seconds a process waits for its readers when it ends
+LAST_WORDS: Final = 1.0  # seconds that an ending process waits for its readers
 
 _outputs: Final[list[BoundedOutput]] = []
 
@@ -389,9 +389,9 @@ def never_block(notice: Callable[[str], Notice] = lambda name: plain_notice) -> 
     """
     Make `sys.stdout` and `sys.stderr` bounded outputs.
 
-    A stream without a file descriptor stays as it is. `notice` gives, by the name of
-    the stream, the line that stands for dropped ones. `sys.__stdout__` and
-    `sys.__stderr__` still wait for their readers.
+    Streams without a file descriptor do not change. `notice` returns, for the name of a
+    stream, the function that describes dropped lines. `sys.__stdout__` and
+    `sys.__stderr__` can still block.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -401,7 +401,7 @@ def never_block(notice: Callable[[str], Notice] = lambda name: plain_notice) -> 
             continue
         try:
             descriptor = stream.fileno()
-        except OSError:  # it is closed, or no file
+        except OSError:  # closed, or without a descriptor
             continue
         stream.flush()
         output = BoundedOutput(descriptor, notice=notice(name))
@@ -409,24 +409,24 @@ def never_block(notice: Callable[[str], Notice] = lambda name: plain_notice) -> 
             output,
             encoding=stream.encoding,
             errors=stream.errors,
-            line_buffering=True,  # whole lines are kept or dropped
+            line_buffering=True,  # so that whole lines are written or dropped
         )
         _outputs.append(output)
         setattr(sys, name, bounded)
 
 
 def drain(*, within: float = LAST_WORDS) -> bool:
-    """Wait until the bounded streams have been written; False if time ran out."""
+    """Wait until the bounded streams are written; return False after `within` seconds."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(getattr(stream, "buffer", None), BoundedOutput):
-            stream.flush()  # what has no end of line yet
+            stream.flush()  # an incomplete line
     until = time.monotonic() + within
-    left = [one for one in _outputs if not one.drain(until - time.monotonic())]
-    return not left
+    unwritten = [one for one in _outputs if not one.drain(until - time.monotonic())]
+    return not unwritten
 
 
 def dropped_lines() -> int:
-    """Count the lines that were dropped so far because nobody read them."""
+    """Return the number of lines dropped so far because nobody read them."""
     return sum(one.dropped for one in _outputs)
 
 

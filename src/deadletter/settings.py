@@ -4,8 +4,8 @@ Settings: `deadletter.toml`, then `DLQ_*` variables.
     [work]                  DLQ_WORK_PROCESSES=4
     processes = 2
 
-The environment wins over the file, the file over the defaults. Whatever cannot be
-is refused with a sentence that names the setting and says what it should be.
+The environment overrides the file, and the file overrides the defaults. An invalid value
+raises ConfigError, which names the setting and says what is expected.
 """
 
 from collections.abc import Mapping
@@ -26,9 +26,9 @@ from deadletter.core.redact import redact
 FILE: Final = "deadletter.toml"
 PREFIX: Final = "DLQ_"
 OFFICE: Final = "sqlite:///deadletter.db"
-"""Where letters are kept when neither the engine can nor anybody says."""
+"""The default office, if the engine cannot keep letters and no office is named."""
 ACCESS: Final = "sqlite:///deadletter-access.db"
-"""Where tokens are kept when neither the engine nor its office can."""
+"""The default store of tokens, if neither the engine nor its office can keep them."""
 
 OfficeDurability: TypeAlias = Literal["power-safe", "kill-safe", "none"]
 
@@ -43,9 +43,9 @@ Days = Annotated[float, Meta(gt=0, le=36500, title="days, up to 36500")]
 Indexed = Annotated[int, Meta(ge=0, le=1_000_000, title="bytes, 0 to 1000000")]
 Names = Annotated[tuple[Text, ...], Meta(title="a list of texts")]
 
-# Not settings: where to find them, what the command itself reads, names of the
-# profiles (deadletter.profiles), and what Kubernetes makes for a service called dlq.
-_OTHERS: Final = (
+# Variables that are not settings: the path of the file, variables of the command, variables
+# of deadletter.profiles, and those that Kubernetes sets for a service named dlq.
+_NOT_SETTINGS: Final = (
     "DLQ_CONFIG",
     "DLQ_DEBUG",
     "DLQ_SERVER",
@@ -56,7 +56,7 @@ _OTHERS: Final = (
     "DLQ_SERVICE_PORT",
 )
 _PLAIN: Final = {bool: "true or false", str: "a text", int: "a whole number", float: "a number"}
-_ALMOST: Final = 0.85  # how alike a name must be to be taken for a slip
+_ALMOST: Final = 0.85  # similarity from which an unknown name counts as misspelled
 
 
 class Work(Struct, frozen=True, kw_only=True):
@@ -65,25 +65,25 @@ class Work(Struct, frozen=True, kw_only=True):
     processes: Count = 1
     health_host: Text = "127.0.0.1"
     health_port: Port | None = None  # None: no health listener
-    watchdog: Seconds = 720.0  # without a sign of life; 0: no watchdog
+    watchdog: Seconds = 720.0  # without a heartbeat before a restart; 0: no watchdog
 
 
 class Serve(Struct, frozen=True, kw_only=True):
     """Settings of `dlq serve`."""
 
-    host: Text = "127.0.0.1"  # where it listens; others than this machine need access
-    port: AnyPort = 8418  # 0: one that is free
-    access: Literal["on", "off"] = "on"  # whether callers must show a token
-    metrics: Literal["token", "open"] = "token"  # whether /metrics asks for one, too
-    replay_to: Names = ()  # mailboxes letters may go to besides where they came from
+    host: Text = "127.0.0.1"  # the address to listen on; others than this machine need access
+    port: AnyPort = 8418  # 0: a free port
+    access: Literal["on", "off"] = "on"  # whether callers need a token
+    metrics: Literal["token", "open"] = "token"  # whether /metrics needs a token, too
+    replay_to: Names = ()  # mailboxes to which replays may send letters, besides their own
     body_limit: Count = 32 * 1024 * 1024  # bytes of one request
-    session_hours: Hours = 12.0  # how long somebody stays signed in
-    proxies: Names = ()  # addresses whose X-Forwarded-For and -Proto are believed
-    search_seconds: Seconds = 2.0  # of a search, before it answers with what it found
-    search_share: Share = 20.0  # seconds of costly searches a minute, for each caller
-    notice: Seconds = 0.0  # readiness fails this long before anything stops
-    grace: Seconds = 30.0  # for requests under way when told to stop
-    retention_every: Hours | None = None  # between retention runs; never, unless set
+    session_hours: Hours = 12.0  # length of a session
+    proxies: Names = ()  # addresses whose X-Forwarded-For and -Proto are trusted
+    search_seconds: Seconds = 2.0  # of a search, before it returns what it has found
+    search_share: Share = 20.0  # seconds of costly searches per minute, for each caller
+    notice: Seconds = 0.0  # between failing readiness and stopping
+    grace: Seconds = 30.0  # for requests in progress when the server stops
+    retention_every: Hours | None = None  # between retention runs (default: never)
 
 
 class Access(Struct, frozen=True, kw_only=True):
@@ -93,12 +93,12 @@ class Access(Struct, frozen=True, kw_only=True):
 
 
 class Anchors(Struct, frozen=True, kw_only=True):
-    """Places where `dlq serve` and `dlq work` note the end of the audit."""
+    """Places to which `dlq serve` and `dlq work` write the end of the audit."""
 
-    file: Text | None = None  # lines are appended to it, which `dlq verify` goes by
-    webhook: Text | None = None  # a URL that it is posted to
-    secret: Text | None = None  # that signs the webhook; whsec_ and base64, or a text
-    every: Seconds = 3_600.0  # seconds between two looks
+    file: Text | None = None  # a file to append to, which `dlq verify` checks
+    webhook: Text | None = None  # a URL to post to
+    secret: Text | None = None  # to sign the webhook; whsec_ and base64, or a text
+    every: Seconds = 3_600.0  # seconds between two checks
 
 
 class RetentionDays(Struct, frozen=True, kw_only=True):
@@ -111,9 +111,9 @@ class RetentionDays(Struct, frozen=True, kw_only=True):
 
 
 class SourceServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A server of others that letters are drained from, and go back to."""
+    """A server of another system, from which letters are drained and to which they return."""
 
-    url: Text  # as `dlq drain` takes it
+    url: Text  # as for `dlq drain`
 
 
 Sources = Annotated[
@@ -126,16 +126,16 @@ class Settings(Struct, frozen=True, kw_only=True):
     """All settings."""
 
     url: Text = OFFICE  # the engine: mailboxes, office, ledger
-    office: Text | None = None  # where letters are kept, if not in the engine itself
-    office_durability: OfficeDurability = "power-safe"  # of an office, at least
+    office: Text | None = None  # the store of letters, if it is not the engine itself
+    office_durability: OfficeDurability = "power-safe"  # the least durability of an office
     app: Text | None = None  # module:name of the application with the handlers
-    rules: Text | None = None  # a TOML file of rules asked before those of any handler
-    signing_keys: Names = ()  # that headers are signed with; the office's own without
-    index_bodies: Indexed | None = None  # of bodies whose words are indexed; 0: none
-    depth_threshold: Count = 100  # open letters of one mailbox that health warns of
-    groups_per_day: Count = GROUPS_PER_DAY  # new ones of a source, error and frame
-    presume_after: Seconds = 600.0  # of copies sent to others; 0: never presumed
-    sources: Sources = {}  # servers of others, by name
+    rules: Text | None = None  # a TOML file of rules that are tried before those of handlers
+    signing_keys: Names = ()  # to sign headers (default: a key of the office)
+    index_bodies: Indexed | None = None  # largest body whose words are indexed; 0: none
+    depth_threshold: Count = 100  # open letters of one mailbox from which health warns
+    groups_per_day: Count = GROUPS_PER_DAY  # new groups of a source, error and frame
+    presume_after: Seconds = 600.0  # until copies to other systems are presumed; 0: never
+    sources: Sources = {}  # servers of other systems, by name
     work: Work = Work()
     serve: Serve = Serve()
     access: Access = Access()
@@ -145,7 +145,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     @property
     def source_urls(self) -> dict[str, str]:
-        """Return the URLs of servers of others, by name."""
+        """Return the URLs of the servers of other systems, by name."""
         return {name: source.url for name, source in self.sources.items()}
 
     def __repr__(self) -> str:
@@ -156,17 +156,17 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 def load_settings(path: str | Path | None = None, *, environ: Mapping[str, str]) -> Settings:
     """
-    Read the settings: the file at `path`, and what `environ` says differently.
+    Read the settings: the file at `path`, and then variables in `environ`.
 
-    Without a path `DLQ_CONFIG` names the file, else it is `deadletter.toml` in
-    the current directory, which may be missing.
+    Without a path, the file is the one in `DLQ_CONFIG`, or else `deadletter.toml` in the
+    current directory, which may be missing.
     """
     named = path or environ.get("DLQ_CONFIG")
     file = Path(named or FILE)
     found = _read(file, required=bool(named))
-    told = _flat(found, str(file))
-    values = {key: (value, f"{key} in {file}") for key, value in told.items()}
-    if isinstance(rules := told.get("rules"), str):  # beside the file that names them
+    flat = _flat(found, str(file))
+    values = {key: (value, f"{key} in {file}") for key, value in flat.items()}
+    if isinstance(rules := flat.get("rules"), str):  # relative to the settings file
         values["rules"] = (str(file.parent / rules), f"rules in {file}")
     return _built(values | _from_environment(environ))
 
@@ -179,13 +179,13 @@ def _read(file: Path, *, required: bool) -> dict[str, Any]:
             return {}
         raise ConfigError(f"There is no settings file {file}.") from None
     except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}.") from error
+        raise ConfigError(f"Could not read {file}: {error.strerror}.") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is not TOML: {error}.") from error
+        raise ConfigError(f"{file} is not valid TOML: {error}.") from error
 
 
 def _flat(found: Mapping[str, Any], where: str, under: str = "") -> dict[str, Any]:
-    """Return the file as dotted keys and values; an unknown key is refused."""
+    """Return the file as dotted keys and values; raise ConfigError for unknown keys."""
     flat: dict[str, Any] = {}
     for name, value in found.items():
         key = f"{under}{name}"
@@ -204,11 +204,11 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
     values: dict[str, tuple[Any, str]] = {}
     for name, value in environ.items():
         key = _VARIABLES.get(name)
-        if key is not None and value:  # set to nothing is not set
+        if key is not None and value:  # an empty variable counts as unset
             values[key] = (value, name)
-        elif key is None and name.startswith(PREFIX) and not name.startswith(_OTHERS):
-            # Others may own variables that begin like ours, so only a likely slip
-            # is refused.
+        elif key is None and name.startswith(PREFIX) and not name.startswith(_NOT_SETTINGS):
+            # Other programs may use variables with this prefix, so only a probable
+            # misspelling is an error.
             near = get_close_matches(name, _VARIABLES, 1, _ALMOST)
             if near:
                 raise ConfigError(f"{name} is not a setting. Did you mean {near[0]}?")
@@ -219,29 +219,29 @@ def _built(values: Mapping[str, tuple[Any, str]]) -> Settings:
     nested: dict[str, Any] = {}
     for key, (value, where) in values.items():
         section, _, name = key.rpartition(".")
-        place = nested.setdefault(section, {}) if section else nested
-        place[name] = _converted(key, value, where)
+        fields = nested.setdefault(section, {}) if section else nested
+        fields[name] = _converted(key, value, where)
     return msgspec.convert(nested, Settings)
 
 
 def _converted(key: str, value: Any, where: str) -> Any:
     kind = _KEYS[key]
-    # Only the environment speaks in strings: "8080" in the file is a mistake.
+    # Only variables are converted from text: "8080" in the file is an error.
     in_file = not where.startswith(PREFIX)
     try:
         given = value if in_file else _listed(value, kind)
         return msgspec.convert(given, kind, strict=in_file)
     except msgspec.DecodeError as error:
-        should = must_be(kind)
-        if entries_of(kind):  # which entry it is, and what of it; never its value
+        expected = must_be(kind)
+        if entries_of(kind):  # the error names the entry and field, never the value
             wrong = with_choices(str(error), kind)
-            raise ConfigError(f"{where} must be {should}: {wrong}.") from None
+            raise ConfigError(f"{where} must be {expected}: {wrong}.") from None
         shown = redact(repr(value))
-        raise ConfigError(f"{where} must be {should}, not {shown}.") from None
+        raise ConfigError(f"{where} must be {expected}, not {shown}.") from None
 
 
 def _listed(value: str, kind: Any) -> Any:
-    """Return a variable as it is; a list is JSON, or texts between commas; sections JSON."""
+    """Parse a variable: a list is JSON or separated by commas; sections are JSON."""
     if get_origin(_bare(kind)) is dict:
         return msgspec.json.decode(value)
     if get_origin(_bare(kind)) is not tuple:
@@ -253,7 +253,7 @@ def _listed(value: str, kind: Any) -> Any:
 
 def must_be(kind: Any) -> str:
     """Return what a setting of this type should be, in words."""
-    for option in (kind, *get_args(kind)):  # X | None: the one that is not None tells
+    for option in (kind, *get_args(kind)):  # for X | None the title is on X
         for meta in getattr(option, "__metadata__", ()):
             if meta.title:
                 return str(meta.title)
@@ -268,7 +268,7 @@ def must_be(kind: Any) -> str:
 
 
 def _bare(kind: Any) -> Any:
-    """Return a type without None and what is said about it."""
+    """Return a type without None and annotations."""
     while True:
         options = [one for one in get_args(kind) if one is not NoneType]
         if get_origin(kind) is Annotated or (
@@ -280,7 +280,7 @@ def _bare(kind: Any) -> Any:
 
 
 def entries_of(kind: Any) -> type[Struct] | None:
-    """Return the Struct that a setting is a list of, or named sections of, if it is."""
+    """Return the Struct of the entries, if a setting is a list of them or has sections."""
     bare = _bare(kind)
     kinds = get_args(bare) or (None,)
     entry = {tuple: kinds[0], dict: kinds[-1]}.get(get_origin(bare) or bare)
@@ -294,7 +294,7 @@ def _hint(key: str) -> str:
 
 
 def _leaves(kind: type[Struct], under: str = "") -> dict[str, Any]:
-    """All settings by their dotted key, with the type each must have."""
+    """Return the types of all settings, by dotted key."""
     keys: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
         key = f"{under}{field.name}"

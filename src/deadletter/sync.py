@@ -44,7 +44,7 @@ class SyncApp:
     def __init__(self, app: App | str, *, timeout: float | None = 60.0) -> None:
         self.app = App(app) if isinstance(app, str) else app
         self.timeout = timeout
-        self._lock = threading.Lock()  # over what follows
+        self._lock = threading.Lock()  # protects the fields below
         self._thread: _LoopThread | None = None
         self._is_closed = False
         _apps.add(self)
@@ -130,8 +130,8 @@ class SyncApp:
         """
         Run a coroutine on the thread of the App, and return its result.
 
-        For everything that has no method here. Raises ConfigError on that thread itself,
-        which would wait for itself.
+        Use it for methods of the App that SyncApp does not have. Raises ConfigError when
+        called on that thread, which would wait for itself.
         """
         try:
             thread = self._running()
@@ -142,7 +142,7 @@ class SyncApp:
         try:
             return future.result(self.timeout)
         except TimeoutError:
-            if future.done():  # it was the work that raised it
+            if future.done():  # the coroutine itself raised TimeoutError
                 raise
             future.cancel()
             raise Unavailable(
@@ -172,8 +172,8 @@ class SyncApp:
                 self._thread.start()
             if threading.current_thread() is self._thread:
                 raise ConfigError(
-                    "this call runs on the thread that would have to answer it: await the "
-                    "method of the App, or call from a sync handler, which has its own thread"
+                    "SyncApp was called on its own thread, which would wait for itself: await "
+                    "the method of the App, or call SyncApp from a sync handler"
                 )
             return self._thread
 
@@ -213,7 +213,7 @@ class _LoopThread(threading.Thread):
 
 def _after_fork() -> None:
     for app in list(_apps):
-        app._forked()  # noqa: SLF001 -- it is ours
+        app._forked()  # noqa: SLF001 -- in the same module
 
 
 _apps: Final[WeakSet[SyncApp]] = WeakSet()

@@ -16,7 +16,7 @@ class SystemClock:
     """The clock of this machine."""
 
     def now(self) -> datetime:
-        """Wall-clock time, aware, in UTC."""
+        """Return the wall-clock time, aware, in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
@@ -48,7 +48,7 @@ class SystemDice:
         os.register_at_fork(after_in_child=_renewal(ref(self)))
 
     def draw(self) -> float:
-        """Uniform in [0, 1)."""
+        """Return a number that is uniform in [0, 1)."""
         return self._chances.random.random()
 
     def new_id(self) -> str:
@@ -60,7 +60,7 @@ class SystemDice:
         return self._chances.new_ids(self._millis(), count)
 
     def renew(self) -> None:
-        """Seed the random numbers anew."""
+        """Seed the random numbers again, in a forked child."""
         self._chances = _Chances()
 
 

@@ -18,7 +18,7 @@ _OFFICE = "Office: "
 
 @dataclass(frozen=True)
 class Ran:
-    """How a run of `dlq` ended, and what it said."""
+    """Exit code and output of a run of `dlq`."""
 
     code: int
     out: str
@@ -39,7 +39,7 @@ class Ran:
 
 
 class Command:
-    """`dlq`, on an office of its own."""
+    """The command `dlq`, with an office of its own."""
 
     def __init__(self, url: str, capsys: pytest.CaptureFixture[str]) -> None:
         self.url = url
@@ -65,7 +65,7 @@ class Command:
         self.do(lambda engine: engine.broker.sink(mailbox).send(messages))
 
     def do(self, what: Callable[[Any], Any]) -> Any:
-        """Do something with the open engine."""
+        """Call a function with the open engine."""
 
         async def doing() -> Any:
             async with opened(self.url) as engine:
@@ -87,8 +87,8 @@ def dlq(
     return Command(url, capsys)
 
 
-class Asking:
-    """`dlq` through a server."""
+class RemoteCommand:
+    """The command `dlq` with `--server`."""
 
     def __init__(self, dlq: Command, url: str) -> None:
         self._dlq = dlq
@@ -98,7 +98,7 @@ class Asking:
         return self._dlq("--server", self._url, *words)
 
     def unnamed(self, *words: str) -> Ran:
-        """The same, with the server in the environment: what is said is the same."""
+        """Run `dlq` with the server in DLQ_SERVER instead."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("DLQ_SERVER", self._url)
             return self._dlq(*words)
@@ -106,7 +106,7 @@ class Asking:
 
 @pytest.fixture
 def server(dlq: Command) -> Iterator[Any]:
-    """A server over the office that `dlq` has as well."""
+    """Start a server with the same office as `dlq`."""
     from client.serving import served  # which takes a while, and few need it
 
     dlq.send("orders", "m-a", "m-b")
@@ -115,13 +115,13 @@ def server(dlq: Command) -> Iterator[Any]:
 
 
 @pytest.fixture
-def there(dlq: Command, server: Any) -> Asking:
-    return Asking(dlq, server.url)
+def remote(dlq: Command, server: Any) -> RemoteCommand:
+    return RemoteCommand(dlq, server.url)
 
 
 @pytest.fixture
 def person(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Make somebody sit at the terminal who answers every question like this."""
+    """Return a function that simulates a terminal and one answer to every question."""
 
     def sits(answer: str) -> None:
         for stream in ("stdin", "stderr"):

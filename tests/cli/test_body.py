@@ -67,7 +67,7 @@ def test_secrets_in_bytes_and_numbers_are_masked_unless_revealed(body: bytes) ->
 
 
 def _read(lines: list[str]) -> str:
-    """What can be read in them; of bytes, what is beside their digits."""
+    """Return the readable lines; of bytes, the part beside the digits."""
     return "".join(line[57:] or line for line in lines)
 
 

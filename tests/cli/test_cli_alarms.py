@@ -1,4 +1,4 @@
-"""dlq alarms: what others need to watch."""
+"""dlq alarms: rules and alarms for monitoring systems."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""dlq export and dlq import: a file is whole or not there, and is checked first."""
+"""dlq export and dlq import: files are complete or missing, and are checked first."""
 
 import json
 import os
@@ -109,7 +109,7 @@ def test_an_archive_can_be_piped(dlq: Command, archive: Path, tmp_path: Path) ->
     _, err = cut.communicate(archive.read_bytes()[:-10], timeout=PATIENCE)
 
     assert (piped.returncode, cut.returncode) == (0, 2)
-    assert b"150 letters taken in from standard input" in out
+    assert b"150 letters imported from standard input" in out
     assert b"standard input: the archive is damaged" in err
 
 
@@ -191,7 +191,7 @@ def test_a_full_disk_leaves_nothing_under_its_name(
     _, err = full.communicate(timeout=PATIENCE)
 
     assert full.returncode == 5, err
-    assert b"nothing was left under that name" in err
+    assert b"no file of that name was created" in err
     assert list(place.iterdir()) == []
 
 

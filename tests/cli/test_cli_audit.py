@@ -1,4 +1,4 @@
-"""dlq audit: who did what, its end, and what verify sees with a key and without."""
+"""dlq audit: list, head and seal, and what verify detects with and without a key."""
 
 import sqlite3
 from contextlib import closing
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.conftest import Asking, Command
+from cli.conftest import Command, RemoteCommand
 from client.serving import served
 from deadletter.core.access import Role
 from deadletter.core.audit import seal
@@ -29,7 +29,7 @@ def _file(dlq: Command) -> Path:
 
 
 def _resealed_without(dlq: Command, gone: int) -> None:
-    """Take an entry out, and write the rest of the audit anew with plain hashes."""
+    """Remove an entry, and rewrite the rest of the audit with plain hashes."""
     with closing(sqlite3.connect(_file(dlq), isolation_level=None)) as connection:
         rows = connection.execute(
             "SELECT at, actor, action, target, reason, detail FROM audit"
@@ -138,7 +138,7 @@ def test_old_letters_are_sealed_as_they_are(dlq: Command, key: str) -> None:
     assert "old kind" not in ran.out
 
 
-def test_the_audit_through_a_server_is_the_same(dlq: Command, there: Asking) -> None:
+def test_the_audit_through_a_server_is_the_same(dlq: Command, remote: RemoteCommand) -> None:
     first, second = make_letter(1), make_letter(2)
     dlq.keep(first, second)
     dlq("review", first.id, "--reason", "looked")
@@ -153,10 +153,10 @@ def test_the_audit_through_a_server_is_the_same(dlq: Command, there: Asking) -> 
         ("audit", "head"),
     ):
         for form in ((), ("--json",)):
-            here, asked = dlq(*form, *words), there.unnamed(*form, *words)
+            here, asked = dlq(*form, *words), remote.unnamed(*form, *words)
             assert here.code == 0
             assert asked == here, words
-    sealing = there("audit", "seal")
+    sealing = remote("audit", "seal")
     assert sealing.code == 2
     assert "--server" in sealing.err
 
@@ -173,18 +173,18 @@ def test_the_audit_through_a_server_shows_what_the_token_may_see(
     monkeypatch.setattr("deadletter.server.api.audit._STEPS", 1)
 
     with served(dlq.url, access="on") as server:
-        there = Asking(dlq, server.url)
-        refused = there("audit")
+        remote = RemoteCommand(dlq, server.url)
+        refused = remote("audit")
         assert refused.code != 0
         assert "token" in refused.err
 
         monkeypatch.setenv("DLQ_TOKEN", server.token(Role.READER, "returns"))
-        seen = there("audit", "--json").documents
+        seen = remote("audit", "--json").documents
         assert [act["target"] for act in seen if act["action"] == "move"] == [returns.id]
         assert orders.id not in {act["target"] for act in seen}
 
         monkeypatch.setenv("DLQ_TOKEN", server.token(Role.READER))
-        seen = there("audit", "--action", "move", "--json").documents
+        seen = remote("audit", "--action", "move", "--json").documents
         assert [act["target"] for act in seen] == [returns.id, orders.id]
 
 

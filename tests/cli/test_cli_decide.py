@@ -109,7 +109,7 @@ def test_letters_in_another_state_are_left_and_said(dlq: Command) -> None:
     again = dlq("review", pending.id, closed.id)
 
     assert ran.code == 0
-    assert "1 letter left alone: is closed" in ran.out
+    assert "1 letter skipped: is closed" in ran.out
     assert again.code == 4
     assert "nothing was reviewed" in again.err
 
@@ -124,8 +124,8 @@ def test_a_letter_that_waits_for_an_outcome_is_left_with_a_hint(
     ran = dlq(*words, letter.id)
 
     assert ran.code == 4
-    assert "1 letter left alone: is replaying" in ran.out
-    assert "take them with --unconfirmed" in ran.err
+    assert "1 letter skipped: is replaying" in ran.out
+    assert "include them with --unconfirmed" in ran.err
     assert state_of(dlq, letter.id) is State.REPLAYING
 
 
@@ -136,7 +136,7 @@ def test_no_letters_named_is_a_usage_error(dlq: Command, command: str) -> None:
     ran = dlq(command)
 
     assert ran.code == 2
-    assert "say which letters" in ran.err
+    assert "name letters by their ids" in ran.err
 
 
 def test_no_match_is_not_found(dlq: Command) -> None:
@@ -182,7 +182,7 @@ def test_destructive_commands_ask_a_person(
     ran = dlq("discard", letter.id)
 
     assert ran.code == code
-    assert "This will discard 1 letter. Go on?" in ran.err
+    assert "This will discard 1 letter. Continue?" in ran.err
     after = State.DISCARDED if code == 0 else State.PENDING
     assert state_of(dlq, letter.id) is after
 
@@ -197,7 +197,7 @@ def test_many_letters_need_their_number_typed(
     ran = dlq("purge", "*", "--reason", "spam")
 
     assert ran.code == code
-    assert "Type 3 to go on" in ran.err
+    assert "Type 3 to continue" in ran.err
 
 
 def test_purging_needs_a_reason_even_with_yes(dlq: Command) -> None:

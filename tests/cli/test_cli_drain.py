@@ -69,7 +69,7 @@ def test_no_more_are_taken_than_was_said(dlq: Command, client: Any, redis_server
 def test_looking_takes_nothing(dlq: Command, client: Any, redis_server: Server) -> None:
     ran = dlq("drain", redis_server.url, "--dry-run")
 
-    assert "nothing was taken" in ran.out
+    assert "nothing was imported" in ran.out
     assert "smtp timeout for w1" in ran.out
     assert client.zcard("bull:mail:failed") == 2
     assert dlq("--json", "list").documents == []
@@ -119,7 +119,7 @@ def test_letters_of_ours_do_not_go_to_other_peoples_servers(
     ran = dlq("replay", "*", "--through", redis_server.url, "--yes")
 
     assert ran.code == ExitCode.UNAVAILABLE
-    assert "cannot go back" in ran.err
+    assert "cannot return to this server" in ran.err
     assert dlq("--json", "replay", "status").documents == []
 
 
@@ -169,7 +169,7 @@ def test_an_empty_place_is_said_to_be_empty(
     ran = dlq("drain", redis_server.url)
 
     assert ran.code == ExitCode.OK
-    assert "Nothing is dead there" in ran.out
+    assert "No dead letters found" in ran.out
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_an_empty_place_that_exists_is_no_error(
 
     ran = dlq("drain", redis_server.url, place)
 
-    assert (ran.code, "Nothing is dead" in ran.out) == (ExitCode.OK, True)
+    assert (ran.code, "No dead letters found" in ran.out) == (ExitCode.OK, True)
 
 
 def test_drained_messages_are_audited(dlq: Command, client: Any, redis_server: Server) -> None:
@@ -215,12 +215,12 @@ def test_drained_messages_are_audited(dlq: Command, client: Any, redis_server: S
 
 
 def test_where_a_letter_was_found_is_shown_as_fields(
-    dlq: Command, client: Any, redis_server: Server, there: Any
+    dlq: Command, client: Any, redis_server: Server, remote: Any
 ) -> None:
     dlq("drain", redis_server.url)
     name = dlq("--json", "list").documents[0]["id"]
 
-    for ask in (dlq, there):
+    for ask in (dlq, remote):
         [bare] = ask("--json", "show", name).documents
         [whole] = ask("--json", "show", name, "--capture").documents
 

@@ -20,7 +20,7 @@ def letter(dlq: Command) -> DeadLetter:
 
 @pytest.fixture
 def editor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Has $EDITOR run a piece of Python over the file, known as `path`."""
+    """Return a function that makes $EDITOR run Python code, with the file as `path`."""
 
     def edits(code: str) -> None:
         script = tmp_path / "editor.py"
@@ -97,7 +97,7 @@ def test_rejected_edits_are_kept_in_a_file(dlq: Command, letter: DeadLetter, edi
     ran = dlq("edit", letter.id)  # nobody to ask, and no --yes
 
     assert ran.code == 2
-    (said,) = [line for line in ran.err.splitlines() if "What you wrote" in line]
+    (said,) = [line for line in ran.err.splitlines() if "Your changes are in" in line]
     file = Path(said.rpartition(" ")[2])
     assert file.read_text() == "precious"
     assert file.parent.stat().st_mode & 0o077 == 0
@@ -113,7 +113,7 @@ def test_an_editor_that_changes_nothing_changes_nothing(
     ran = dlq("edit", letter.id)
 
     assert (ran.code, message_of(dlq, letter).head.revision) == (0, 0)
-    assert "as it was" in ran.out
+    assert "No difference" in ran.out
 
 
 def test_bodies_that_an_editor_would_change_are_not_opened(dlq: Command, editor: Any) -> None:
@@ -183,7 +183,7 @@ def test_the_body_that_died_can_be_had_as_it_was(
 
 @pytest.fixture
 def drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where drafts are, as long as they are."""
+    """The directory of drafts."""
     place = tmp_path / "drafts"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
@@ -193,9 +193,9 @@ def drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("false", "ended with an error"),
+        ("false", "ended with exit code 1"),
         ("/no/such/editor", "set EDITOR"),
-        ("'half", "EDITOR is not a command"),
+        ("'half", "EDITOR is not a valid command"),
         (" ", "set EDITOR"),
     ],
 )
@@ -227,7 +227,7 @@ def test_text_written_by_a_failing_editor_is_kept(
 
     (kept,) = drafts.rglob("*.json")
     assert ran.code == 2
-    assert f"What you wrote is in {kept}" in ran.err
+    assert f"Your changes are in {kept}" in ran.err
 
 
 def test_an_interrupt_at_the_question_says_where_the_draft_is(
@@ -237,7 +237,7 @@ def test_an_interrupt_at_the_question_says_where_the_draft_is(
         raise KeyboardInterrupt
 
     editor("path.write_text('precious')")
-    monkeypatch.setattr("deadletter.cli.edit.agreed", interrupted)
+    monkeypatch.setattr("deadletter.cli.edit.ask_to_confirm", interrupted)
 
     ran = dlq("edit", letter.id)
 
@@ -267,7 +267,7 @@ def test_an_interrupt_while_an_editor_runs_is_the_editors(
 
 
 def looks(dlq: Command, letter: DeadLetter) -> int:
-    """How often the audit says that somebody looked."""
+    """Return the number of `reveal` entries in the audit."""
     entries = dlq.do(lambda engine: engine.letters.audit(target=letter.id))
     return sum(entry.action == "reveal" for entry in entries)
 

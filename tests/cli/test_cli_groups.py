@@ -1,4 +1,4 @@
-"""dlq groups: saying how a problem stands, and seeing it come back."""
+"""dlq groups: the status of a group, and regressions."""
 
 import shlex
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from cli.conftest import Asking, Command, Ran
+from cli.conftest import Command, Ran, RemoteCommand
 from deadletter.cli.desk import Desk
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Lineage
@@ -107,7 +107,7 @@ def test_resolving_a_group_suggests_the_next_command(
 
     ran = dlq("groups", "resolve", NAME)
 
-    assert f"1 letter of it still open: dlq replay group:{NAME}" in ran.err
+    assert f"1 letter of the group still open: dlq replay group:{NAME}" in ran.err
 
 
 def test_hostile_text_in_a_group_is_escaped(dlq: Command) -> None:
@@ -230,27 +230,27 @@ def test_a_group_shows_what_its_letters_have_in_common(dlq: Command) -> None:
     shown = dlq("groups", "show", NAME)
     variants = dlq("groups", "show", NAME, "--json").document["variants"]
 
-    assert "of the newest 4 of 4 letters, beside 1 others" in shown.out
+    assert "of the newest 4 of 4 letters, compared with 1 others" in shown.out
     assert "body.currency" in shown.out
-    assert "1 error text, without what varies" in shown.out
+    assert "1 error text, without variable parts" in shown.out
     assert variants["traits"][0]["field"] == "body.currency"
     assert "t0p" not in shown.out + str(variants)
 
 
-def test_a_group_behind_a_server_shows_the_same(dlq: Command, there: Asking) -> None:
+def test_a_group_behind_a_server_shows_the_same(dlq: Command, remote: RemoteCommand) -> None:
     dlq.keep(*(recent(n) for n in range(4)))
 
-    shown = there("groups", "show", NAME, "--json").document
+    shown = remote("groups", "show", NAME, "--json").document
 
     assert shown["variants"] == dlq("groups", "show", NAME, "--json").document["variants"]
     assert shown["variants"]["looked_at"] == 4
 
 
-def test_a_list_ends_with_the_total(dlq: Command, there: Asking) -> None:
+def test_a_list_ends_with_the_total(dlq: Command, remote: RemoteCommand) -> None:
     dlq.keep(*(recent(n, version=f"1.{n}") for n in range(30)))
 
     assert dlq("list").out.rstrip().endswith("Showing 25 of 30.")
-    assert there("list").out.rstrip().endswith("Showing 25 of 30.")
+    assert remote("list").out.rstrip().endswith("Showing 25 of 30.")
     assert "Showing 2 of 30." in dlq("list", "error:TimeoutError", "-n", "2").out
     assert "Showing 10 of 10." in dlq("list", "version:<1.10").out
-    assert "Showing 3 of 20." in there("list", "version:>=1.10", "-n", "3").out
+    assert "Showing 3 of 20." in remote("list", "version:>=1.10", "-n", "3").out

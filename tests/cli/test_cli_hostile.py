@@ -1,4 +1,4 @@
-"""Whatever messages, errors and people hold, the terminal is not theirs (S8, S9)."""
+"""Hostile text of messages, errors and people never controls the terminal (S8, S9)."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""Ctrl-C where `dlq` waits for somebody."""
+"""Ctrl-C while `dlq` waits for input."""
 
 import fcntl
 import os
@@ -24,7 +24,7 @@ _PATIENCE = 30.0  # seconds, on a busy machine
 
 
 class Terminal:
-    """`dlq` on a terminal of its own."""
+    """The command `dlq` on a pseudo-terminal."""
 
     def __init__(self, process: subprocess.Popen[bytes], screen: int, inside: int) -> None:
         self.process = process
@@ -33,7 +33,7 @@ class Terminal:
         self.seen = ""
 
     def wait_for(self, text: str) -> None:
-        """Read until this is on the screen."""
+        """Read until a text is on the screen."""
         until = time.monotonic() + _PATIENCE
         while text not in self.seen:
             assert time.monotonic() < until, self.seen
@@ -47,7 +47,7 @@ class Terminal:
         self.process.send_signal(signal.SIGINT)
 
     def wait_until_read(self) -> None:
-        """Wait until what was typed has been read."""
+        """Wait until all typed bytes have been read."""
         until = time.monotonic() + _PATIENCE
         while _waiting(self._inside):
             assert time.monotonic() < until, self.seen
@@ -55,7 +55,7 @@ class Terminal:
         time.sleep(0.2)  # and more is waited for
 
     def ended(self) -> int:
-        """How it ended, within a few seconds; what it said last is on the screen."""
+        """Wait for the end and return the exit code; the last output is on the screen."""
         code = self.process.wait(10.0)
         while select.select([self._screen], [], [], 0.1)[0]:
             self.seen += os.read(self._screen, 4096).decode()
@@ -78,7 +78,7 @@ def terminal(*words: str) -> Iterator[Terminal]:
 
 
 def _waiting(inside: int) -> int:
-    """How many bytes were typed and not read."""
+    """Return the number of typed bytes that have not been read."""
     counted = fcntl.ioctl(inside, termios.FIONREAD, bytes(4))
     return int.from_bytes(counted, sys.byteorder)
 

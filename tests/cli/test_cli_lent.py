@@ -5,86 +5,86 @@ from typing import Any
 
 import pytest
 
-from cli.conftest import Asking, Command
+from cli.conftest import Command, RemoteCommand
 from deadletter.queue_server import queue_commands as lent
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def jobs(there: Asking) -> Asking:
-    """A queue with two items that wait, one that is leased and one that is not due."""
-    there("queues", "lent", "create", "jobs")
+def jobs(remote: RemoteCommand) -> RemoteCommand:
+    """Create a queue with two waiting items, a leased one and a scheduled one."""
+    remote("queues", "lent", "create", "jobs")
     for name in ("one", "two", "three"):
-        there("produce", "jobs", name)
-    there("produce", "jobs", "later", "--delay", "600")
-    there("lease", "jobs")
-    return there
+        remote("produce", "jobs", name)
+    remote("produce", "jobs", "later", "--delay", "600")
+    remote("lease", "jobs")
+    return remote
 
 
-def counted(there: Asking) -> tuple[int, int, int]:
-    """What waits, is leased and is scheduled."""
-    (found,) = there("queues", "lent", "stats", "jobs", "--json").documents
+def counted(remote: RemoteCommand) -> tuple[int, int, int]:
+    """Return the numbers of waiting, leased and scheduled items."""
+    (found,) = remote("queues", "lent", "stats", "jobs", "--json").documents
     return found["total"] - found["leased"], found["leased"], found["scheduled"]
 
 
-def test_items_go_through_the_queue_server(there: Asking) -> None:
-    assert there("queues", "lent", "create", "dead").code == 0
-    made = there(
+def test_items_go_through_the_queue_server(remote: RemoteCommand) -> None:
+    assert remote("queues", "lent", "create", "dead").code == 0
+    made = remote(
         *("queues", "lent", "create", "jobs", "--lease", "30s", "--expire", "1h"),
         *("--dead-queue", "dead", "--max-attempts", "3"),
     )
     assert made.out == "Created queue jobs.\n"
-    assert there("produce", "jobs", "one", "--reference", "r-1").code == 0
-    assert there("produce", "jobs", "two").code == 0
+    assert remote("produce", "jobs", "one", "--reference", "r-1").code == 0
+    assert remote("produce", "jobs", "two").code == 0
 
-    lent = there("--json", "lease", "jobs", "-n", "2").documents
+    lent = remote("--json", "lease", "jobs", "-n", "2").documents
     first, second = (one["item"]["id"] for one in lent)
-    assert there("complete", "jobs", first).out == "1 item completed.\n"
-    assert there("retry", "jobs", second).out == "1 item returned.\n"
-    again = there("--json", "lease", "jobs").document["item"]
+    assert remote("complete", "jobs", first).out == "1 item completed.\n"
+    assert remote("retry", "jobs", second).out == "1 item returned.\n"
+    again = remote("--json", "lease", "jobs").document["item"]
     assert (again["attempts"], again["bytes"]) == (2, "dHdv")
-    assert there("retry", "jobs", again["id"], "--dead").out == "1 item declared dead.\n"
+    assert remote("retry", "jobs", again["id"], "--dead").out == "1 item declared dead.\n"
 
-    seen = there("queues", "lent", "items", "dead").out
+    seen = remote("queues", "lent", "items", "dead").out
     assert "two" in seen
     assert again["id"] in seen
-    stored = there("--json", "queues", "lent", "items", "dead").document
+    stored = remote("--json", "queues", "lent", "items", "dead").document
     assert (stored["source_id"], stored["is_leased"]) == (again["id"], False)
-    page = there("lease", "dead").out
+    page = remote("lease", "dead").out
     assert "two" in page
-    assert "No items are in partition 0" in there("queues", "lent", "items", "jobs").out
-    assert "Nothing to lease" in there("lease", "jobs", "--wait", "0.05").out
-    assert there("complete", "jobs", "unknown").code == 2
-    assert there("complete", "jobs").code == 2
+    assert "No items are in partition 0" in remote("queues", "lent", "items", "jobs").out
+    assert "Nothing to lease" in remote("lease", "jobs", "--wait", "0.05").out
+    assert remote("complete", "jobs", "unknown").code == 2
+    assert remote("complete", "jobs").code == 2
 
 
 def test_all_queues_to_lease_from_are_listed(
-    there: Asking, monkeypatch: pytest.MonkeyPatch
+    remote: RemoteCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lent.one_by_one, "__kwdefaults__", {"size": 2})
     for number in range(5):
-        there("queues", "lent", "create", f"jobs-{number}")
+        remote("queues", "lent", "create", f"jobs-{number}")
 
-    listed = there("queues", "lent", "--json").documents
+    listed = remote("queues", "lent", "--json").documents
 
     assert [one["name"] for one in listed] == [f"jobs-{number}" for number in range(5)]
 
 
-def test_queues_to_lease_from_are_listed_changed_and_deleted(there: Asking) -> None:
-    assert "no queues yet" in there("queues", "lent").out
-    there("queues", "lent", "create", "dead")
-    there("queues", "lent", "create", "jobs", "--dead-queue", "dead")
+def test_queues_to_lease_from_are_listed_changed_and_deleted(remote: RemoteCommand) -> None:
+    assert "no queues yet" in remote("queues", "lent").out
+    remote("queues", "lent", "create", "dead")
+    remote("queues", "lent", "create", "jobs", "--dead-queue", "dead")
 
-    assert there("queues", "lent", "update", "jobs", "--lease", "5m").code == 0
-    listed = there("queues", "lent", "list").out
+    assert remote("queues", "lent", "update", "jobs", "--lease", "5m").code == 0
+    listed = remote("queues", "lent", "list").out
     assert "5m" in listed
     assert "dead" in listed
-    refused = there("queues", "lent", "delete", "dead", "--yes")
+    refused = remote("queues", "lent", "delete", "dead", "--yes")
     assert refused.code in {2, 4}
-    assert there("queues", "lent", "update", "jobs", "--no-dead-queue").code == 0
-    assert there("queues", "lent", "delete", "dead", "--yes").code == 0
-    assert "30s, 5m" in there("queues", "lent", "create", "x", "--lease", "soon").err
+    assert remote("queues", "lent", "update", "jobs", "--no-dead-queue").code == 0
+    assert remote("queues", "lent", "delete", "dead", "--yes").code == 0
+    assert "30s, 5m" in remote("queues", "lent", "create", "x", "--lease", "soon").err
 
 
 def test_without_a_server_the_one_here_is_asked(dlq: Command, server: Any, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_without_a_server_the_one_here_is_asked(dlq: Command, server: Any, tmp_p
     assert dlq("produce", "jobs", "-f", "deadletter.toml").code == 0
 
 
-def test_items_of_a_queue_are_counted(jobs: Asking) -> None:
+def test_items_of_a_queue_are_counted(jobs: RemoteCommand) -> None:
     ran = jobs("queues", "lent", "stats", "jobs")
     header, row = (line.split() for line in ran.out.splitlines())
 
@@ -109,7 +109,7 @@ def test_items_of_a_queue_are_counted(jobs: Asking) -> None:
     ("flags", "left"), [([], (0, 1, 1)), (["--leased"], (0, 0, 1)), (["--scheduled"], (2, 1, 0))]
 )
 def test_a_queue_is_cleared_of_what_was_meant(
-    jobs: Asking, flags: list[str], left: tuple[int, int, int]
+    jobs: RemoteCommand, flags: list[str], left: tuple[int, int, int]
 ) -> None:
     gone = 4 - sum(left)
 
@@ -125,13 +125,15 @@ def test_a_queue_is_cleared_of_what_was_meant(
     assert counted(jobs) == left
 
 
-def test_a_deleted_queue_takes_what_is_scheduled_along(jobs: Asking) -> None:
+def test_a_deleted_queue_takes_what_is_scheduled_along(jobs: RemoteCommand) -> None:
     ran = jobs("queues", "lent", "delete", "jobs", "--yes")
 
     assert ran.out == "Deleted queue jobs with 4 items.\n"
 
 
-def test_truncated_lists_of_items_say_so(jobs: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncated_lists_of_items_say_so(
+    jobs: RemoteCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("deadletter.queue_server.queue_commands._PAGE", 2)
     monkeypatch.setattr("deadletter.queue_server.queue_commands._SHOWN", 2)
 
@@ -151,7 +153,7 @@ def test_truncated_lists_of_items_say_so(jobs: Asking, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_tables_of_queues_fit_the_terminal(
-    jobs: Asking, monkeypatch: pytest.MonkeyPatch, width: int
+    jobs: RemoteCommand, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     long = "the-jobs-of-all-our-shops"

@@ -1,10 +1,12 @@
-"""Why queues are made, changed, cleared and deleted: said once, kept in the audit."""
+"""Reasons for changes of lease queues are recorded in the audit."""
 
-from cli.conftest import Asking
+from cli.conftest import RemoteCommand
 from client.serving import Served
 
 
-def test_a_reason_is_kept_with_whatever_is_done_to_queues(there: Asking, server: Served) -> None:
+def test_a_reason_is_kept_with_whatever_is_done_to_queues(
+    remote: RemoteCommand, server: Served
+) -> None:
     lent = ("queues", "lent")
     for words in (
         ("create", "jobs", "--reason", "für März"),
@@ -12,9 +14,9 @@ def test_a_reason_is_kept_with_whatever_is_done_to_queues(there: Asking, server:
         ("clear", "jobs", "--yes", "--reason", "load test"),
         ("delete", "jobs", "--yes", "--reason", "renamed"),
     ):
-        assert there(*lent, *words).code == 0
+        assert remote(*lent, *words).code == 0
 
-    entries = server.run(server.place.store.audit(target="jobs"))
+    entries = server.run(server.context.store.audit(target="jobs"))
     assert [(entry.action, entry.reason) for entry in entries] == [
         ("queues.create", "für März"),
         ("queues.update", "they are slow"),

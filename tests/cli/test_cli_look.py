@@ -1,4 +1,4 @@
-"""dlq, dlq list, groups, show, stats: looking changes nothing."""
+"""dlq, dlq list, groups, show, stats: reading changes nothing."""
 
 import re
 import shlex
@@ -289,7 +289,7 @@ def test_secrets_are_masked_until_revealed_and_that_is_audited(dlq: Command) -> 
     assert "abcdefgh1234" not in masked
     assert "hunter2" in revealed
     assert "abcdefgh1234" in revealed
-    assert "anna looked at what is masked" in dlq("show", letter.id).out
+    assert "anna revealed masked values" in dlq("show", letter.id).out
 
 
 def test_the_body_can_be_had_as_it_is_but_not_on_a_terminal(
@@ -340,7 +340,7 @@ def test_too_little_of_an_id_is_a_mistake_of_usage(dlq: Command, command: str) -
     ran = dlq(command, "abc")
 
     assert (ran.code, ran.out) == (2, "")
-    assert "at least 6 characters" in ran.err
+    assert "first 6 characters" in ran.err
 
 
 def test_stats_count_what_is_where(dlq: Command) -> None:
@@ -415,7 +415,7 @@ def test_open_letters_of_snoozed_groups_are_not_called_none(dlq: Command) -> Non
     dlq("groups", "mute", group["fingerprint"])
 
     assert "2 open letters in snoozed or muted groups." in dlq().out
-    assert "snoozed and muted ones aside" in dlq("groups").out
+    assert "Show snoozed and muted groups with --all" in dlq("groups").out
 
 
 def test_attempts_of_a_replay_say_so(dlq: Command) -> None:
@@ -434,7 +434,7 @@ def test_hints_are_for_people_only(dlq: Command, monkeypatch: pytest.MonkeyPatch
     watched = dlq("list", "is:pending", "-n", "2")
 
     assert "story" not in quiet.err
-    assert "tells a letter's whole story" in watched.err
+    assert "Show the whole story of a letter" in watched.err
 
 
 @pytest.mark.parametrize(
@@ -455,5 +455,5 @@ def test_the_name_of_an_office_has_no_password(
 
     ran = dlq("list")
 
-    assert ran.office.startswith("the one of http://")
+    assert ran.office.startswith("on http://")
     assert "secret" not in ran.office + ran.err

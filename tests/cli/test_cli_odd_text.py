@@ -22,7 +22,7 @@ HALF = "m-\udc80"
 
 @pytest.fixture
 def odd(dlq: Command) -> DeadLetter:
-    """A letter with half a character wherever there is text, beside a good one."""
+    """Keep a letter with lone surrogates in all texts, and a normal one."""
     letter = make_letter(
         2,
         message_id=HALF,

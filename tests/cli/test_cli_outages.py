@@ -1,11 +1,11 @@
-"""dlq outages, here and through a server."""
+"""dlq outages, locally and through a server."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from msgspec.structs import replace
 
-from cli.conftest import Asking, Command
+from cli.conftest import Command, RemoteCommand
 from deadletter.testing.letters_filing import a_window
 
 
@@ -18,16 +18,16 @@ def hold_back(dlq: Command, mailbox: str = "orders") -> None:
 def test_without_an_outage_it_says_so(dlq: Command) -> None:
     dlq.send("orders", "m-1")
 
-    assert "No mailbox was held back." in dlq("outages").said
+    assert "No outages." in dlq("outages").said
     assert dlq("outages", "release", "orders", "--yes").code == 3
 
 
-@pytest.mark.parametrize("where", ["here", "there"])
+@pytest.mark.parametrize("where", ["local", "remote"])
 def test_outages_are_listed_and_released(
     where: str, dlq: Command, request: pytest.FixtureRequest
 ) -> None:
-    if where == "there":
-        asking: Command | Asking = request.getfixturevalue("there")
+    if where == "remote":
+        asking: Command | RemoteCommand = request.getfixturevalue("remote")
     else:
         asking = dlq
     hold_back(dlq)
@@ -37,11 +37,11 @@ def test_outages_are_listed_and_released(
     released = asking("outages", "release", "orders", "--reason", "known", "--yes")
 
     assert "systemic" in listed.out
-    assert "orders has been held back for 2 min" in listed.said
+    assert "orders has been stopped for 2 min" in listed.said
     assert document["state"] == "open"
     assert document["window"]["held"] == 2
     assert released.code == 0
-    assert "1 worker of orders told to go on" in released.said
+    assert "Released 1 worker of orders" in released.said
     (document,) = asking("--json", "outages").documents
     assert document["window"]["release"]["reason"] == "known"
 
@@ -51,7 +51,7 @@ def test_the_overview_does_not_say_that_all_is_well(dlq: Command) -> None:
 
     said = dlq().said
 
-    assert "orders has been held back" in said
+    assert "orders has been stopped" in said
     assert "All is well" not in said
 
 

@@ -38,11 +38,11 @@ def test_progress_without_a_total_shows_a_count() -> None:
 LONG = [
     (["export", "--out", "new.jsonl"], "writing"),
     (["export", "--format", "csv", "--out", "new.csv"], "writing"),
-    (["import", "old.jsonl"], "taking in"),
+    (["import", "old.jsonl"], "importing"),
     (["review", "is:pending"], "being reviewed"),
     (["discard", "is:pending", "--yes"], "being discarded"),
     (["purge", "is:pending", "--yes", "--reason", "old"], "being purged"),
-    (["verify"], "adding up"),
+    (["verify"], "verifying"),
     (["retention", "run", "--yes"], "deleting"),
 ]
 

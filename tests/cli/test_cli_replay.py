@@ -149,7 +149,7 @@ def test_a_person_types_how_many(dlq: Command, person: Callable[[str], None]) ->
     ran = dlq("replay", "*")
 
     assert ran.code == 0
-    assert "Type 101 to go on" in ran.err
+    assert "Type 101 to continue" in ran.err
 
 
 def test_expired_letters_are_not_sent_without_yes(dlq: Command) -> None:
@@ -159,7 +159,7 @@ def test_expired_letters_are_not_sent_without_yes(dlq: Command) -> None:
     sent = dlq("replay", "*", "--yes", "--json")
 
     assert refused.code == 2
-    assert "1  expired: too late by their own word" in refused.out
+    assert "1  expired: they will be sent without their expiry" in refused.out
     assert "add --yes" in refused.err
     assert sent.document["counts"] == {"sent": 1}
     (copy,) = received(dlq)
@@ -174,7 +174,7 @@ def test_processed_letters_are_sent_only_if_included(dlq: Command) -> None:
     named = dlq("replay", "*", "--include", "already-processed")
 
     assert refused.code == 4
-    assert "1  not sent: processed meanwhile" in refused.out
+    assert "1  not sent: already processed" in refused.out
     assert named.code == 0
     assert "1  sent, no outcome yet" in named.out
 
@@ -224,7 +224,7 @@ def test_letters_of_a_key_wait_for_the_one_before_them(
 
     assert ran.code == 6
     assert "1  sent, no outcome yet" in ran.out
-    assert "2  waiting for the letter before them of their key" in ran.out
+    assert "2  waiting for an earlier letter of their key" in ran.out
     assert "2 wait for the letter before them of their key" in ran.out
     assert "dlq replay resume" in ran.err
 
@@ -250,7 +250,7 @@ def test_outcomes_are_waited_for(dlq: Command) -> None:
 
     assert ran.code == 6
     assert "1  sent, no outcome yet" in ran.out
-    assert "Not all have an outcome after 300 ms" in ran.err
+    assert "Some letters have no outcome after 300 ms" in ran.err
 
 
 def test_a_replay_is_reported(dlq: Command) -> None:

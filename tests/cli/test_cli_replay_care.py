@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 
 def careful(dlq: Command, *words: str, outcome: Outcome) -> tuple[int, str, str]:
-    """Run a replay in a process of its own, beside a consumer that does this."""
+    """Run a replay in another process, beside a consumer with this behaviour."""
     running = subprocess.Popen(
         [sys.executable, "-m", "deadletter.cli", "replay", *words],
         env=os.environ,
@@ -51,7 +51,7 @@ def test_a_canary_that_fails_ends_it_and_says_what_to_do(dlq: Command) -> None:
     assert "It stopped by itself: " in out
     assert "failed again, where 10% may." in out
     assert "9  not sent yet" in out
-    assert "3 letters of it failed again and are open: " in err
+    assert "3 letters failed again and are open: " in err
     assert "`dlq replay resume` does not send them again." in err
     assert "Send the rest (9 letters): dlq replay resume" in err
     again = re.search(r"^  dlq (replay( [a-z2-7]{10}){3})$", err, re.MULTILINE)
@@ -85,7 +85,7 @@ def test_a_resumed_replay_names_what_still_needs_one(dlq: Command) -> None:
 
     assert code == 6
     assert "4  handled" in out
-    assert "2 letters of it failed again and are open: " in err
+    assert "2 letters failed again and are open: " in err
     again = re.search(r"^  dlq (replay( [a-z2-7]{10}){2})$", err, re.MULTILINE)
     assert again is not None
     rest = again[1].split()[1:]
@@ -115,7 +115,7 @@ def test_one_failure_among_many_is_told_as_well(dlq: Command) -> None:
 
     ran = dlq("replay", "status", campaign.id)
 
-    assert "1 letter of it failed again and is open: " in ran.err
+    assert "1 letter failed again and is open: " in ran.err
 
 
 def test_a_ramp_goes_to_the_end_when_all_is_well(dlq: Command) -> None:
@@ -150,7 +150,7 @@ def test_a_paused_replay_shows_who_paused_it_and_why(dlq: Command) -> None:
         (["--cap", "99999999999999999999"], "cap"),
         (["--presume", "soon"], "write 30s, 5m or 1h30m, or never"),
         (["--presume", "0s"], "must be longer than 0s, got '0s'; or never"),
-        (["--through", "shop"], "no server of others is named 'shop'"),
+        (["--through", "shop"], "there is no source named 'shop'"),
     ],
 )
 def test_invalid_replay_options_are_rejected(
@@ -230,7 +230,7 @@ def test_a_replay_is_resumed_on_the_way_it_was_planned_for(dlq: Command) -> None
     ran = dlq("replay", "resume", planned["id"], "--through", "redis://localhost")
 
     assert ran.code == 2
-    assert "goes to mailboxes of ours, not through redis://localhost" in ran.err
+    assert "sends its letters to mailboxes of this engine, not through redis://localhost" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -278,12 +278,12 @@ def test_an_evening_from_causes_to_a_resolved_group(
     assert "25 open letters, by cause:" in first
     assert f"dlq groups show {group}" in first
     assert re.search(r"body.currency +100% +0% +JPY", shared)
-    assert "hardly ever the same: body.id" in shared
+    assert "almost always different: body.id" in shared
     assert "14 letters would be sent to orders (14)." in planned
     assert code == 0
     assert "14  handled" in out
     assert (failed, "2  failed again" in stopped) == (6, True)
-    assert "2 letters of it failed again and are open: " in rest
+    assert "2 letters failed again and are open: " in rest
     assert re.search(r"7  not sent *\n", cancelled)
     assert re.search(r"cancelled +0 +0 +0 +2", replays)
     assert f"{group} is resolved in 1.9: KeyError: vat_rate" in resolved

@@ -1,4 +1,4 @@
-"""dlq replay report: every letter of a replay, and what became of it."""
+"""dlq replay report: every letter of a replay, with its outcome."""
 
 import re
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.conftest import Asking, Command
+from cli.conftest import Command, RemoteCommand
 from deadletter.core.campaign import Outcome
 from deadletter.core.letter import DeadLetter
 from deadletter.ports import ReplaySettled
@@ -23,7 +23,7 @@ def letters(dlq: Command) -> list[DeadLetter]:
 
 @pytest.fixture
 def replay(dlq: Command, letters: list[DeadLetter]) -> str:
-    """A replay of four letters: two failed again, one was handled, one is out."""
+    """A replay of four letters: two failed again, one was handled, one has no outcome."""
     campaign = dlq("replay", "*", "--json").document["id"]
     first, second, third, _ = letters
     settle(dlq, first, Outcome.FAILED)
@@ -38,7 +38,7 @@ def settle(dlq: Command, letter: DeadLetter, outcome: Outcome) -> None:
 
 
 def without_ages(table: str) -> str:
-    """A table that is the same a second later."""
+    """Return a table without what changes within a second."""
     return re.sub(r"\b(now|\d+ s ago)\b *", "", table)
 
 
@@ -82,7 +82,7 @@ def test_only_some_are_told_of(dlq: Command, letters: list[DeadLetter], replay: 
 
     assert letters[1].id[:10] in handled
     assert letters[0].id[:10] not in handled
-    assert "No letter of it has the outcome skipped." in skipped
+    assert "No letter of this replay has the outcome skipped." in skipped
     assert wrong.code == 2
     assert "confirmed" in wrong.err
 
@@ -125,31 +125,33 @@ def test_letters_that_are_gone_are_counted(
     ran = dlq("replay", "report", replay)
 
     assert letters[0].id[:10] not in ran.out
-    assert "1 letter of it purged since: not named." in ran.out
+    assert "1 letter purged since, not listed." in ran.out
 
 
 @pytest.mark.slow
-def test_a_report_through_a_server_is_the_same(dlq: Command, there: Asking, replay: str) -> None:
+def test_a_report_through_a_server_is_the_same(
+    dlq: Command, remote: RemoteCommand, replay: str
+) -> None:
     for form in ((), ("--json",), ("--outcome", "failed")):
         here = dlq("replay", "report", replay, *form)
-        asked = there("replay", "report", replay, *form)
+        asked = remote("replay", "report", replay, *form)
         assert (here.code, bool(here.out)) == (0, True)
         assert untimed(asked.out) == untimed(here.out)
 
 
 def untimed(text: str) -> str:
-    """A text without what has become of its times since."""
+    """Return a text without relative times."""
     return re.sub(r"(now|\d+ s ago) *", "", text)
 
 
 def test_a_report_says_what_failed_again_after_it_was_confirmed(
-    dlq: Command, there: Asking, letters: list[DeadLetter], replay: str
+    dlq: Command, remote: RemoteCommand, letters: list[DeadLetter], replay: str
 ) -> None:
     before = dlq("replay", "report", replay)
     settle(dlq, letters[1], Outcome.FAILED)
 
     after = dlq("replay", "report", replay)
-    asked = there("replay", "report", replay)
+    asked = remote("replay", "report", replay)
     (late,) = (
         one
         for one in dlq("replay", "report", replay, "--json").documents

@@ -1,4 +1,4 @@
-"""dlq repro: a letter becomes a test that fails as it did, and passes when mended."""
+"""dlq repro: the written test fails as the message did, and passes after a fix."""
 
 import ast
 import subprocess
@@ -92,10 +92,10 @@ def test_secrets_stay_in_the_office_unless_told_otherwise(dlq: Command, project:
     ("words", "help_"),
     [
         ([], "dlq repro ID shop:app"),
-        (["shop"], "such as shop:app"),
-        (["shop:app; import os"], "such as shop:app"),
-        (["a b:c"], "such as shop:app"),
-        (["shop:app", "--into", "shop.py"], "cannot be written to"),
+        (["shop"], "as in shop:app"),
+        (["shop:app; import os"], "as in shop:app"),
+        (["a b:c"], "as in shop:app"),
+        (["shop:app", "--into", "shop.py"], "cannot create shop.py"),
     ],
 )
 def test_impossible_repros_are_explained(

@@ -78,9 +78,9 @@ def test_an_empty_id_is_refused(dlq: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "say what to change: --dead-queue"),
-        (["--never-expire", "--expire-after", "3"], "contradict"),
-        (["--no-dead-queue", "--dead-queue", "dead"], "contradict"),
+        ([], "nothing to change: give --dead-queue"),
+        (["--never-expire", "--expire-after", "3"], "cannot be combined"),
+        (["--no-dead-queue", "--dead-queue", "dead"], "cannot be combined"),
         (["--expire-after", "1e300"], "at most 3,153,600,000"),
     ],
 )
@@ -201,7 +201,7 @@ def test_classify_wants_to_be_told_something(dlq: Command) -> None:
     ran = dlq("classify")
 
     assert ran.code == 2
-    assert "say what to classify" in ran.err
+    assert "describe the error" in ran.err
 
 
 def test_an_office_that_adds_up_is_proven(dlq: Command) -> None:
@@ -225,7 +225,7 @@ def test_verify_names_ids_that_were_used_with_two_bodies(dlq: Command) -> None:
     ran = dlq("verify")
 
     assert ran.code == 0
-    assert "1 letter with an id or key that was used with another body" in ran.out
+    assert "1 letter with an id or key that was also used with another body" in ran.out
     assert other in ran.out
     assert "1 still open" in ran.out
     conflicts = dlq("verify", "--json").document["conflicts"]
@@ -276,7 +276,7 @@ def test_exported_letters_are_imported_elsewhere(dlq: Command, tmp_path: Path) -
     assert "1 letter written" in out.out
     assert file.stat().st_mode & 0o777 == 0o600
     assert into.document == {"added": 1, "known": 0, "wrong": 0, "problems": []}
-    assert "here already" in again.out
+    assert "already here" in again.out
     shown = dlq("show", letter.id, "--url", other)
     assert "imported from letters.jsonl" in shown.out
 
@@ -347,7 +347,7 @@ def test_retention_lets_go_of_what_is_finished_and_old(dlq: Command) -> None:
     assert due.document == {"due": 1}
     assert refused.code == 2
     assert ran.document == {"letters": 1, "ledger": 0}
-    assert "0 letters past their time" in dlq("retention", "due").out
+    assert "0 letters past their retention" in dlq("retention", "due").out
 
 
 def test_retention_refuses_when_the_clock_may_have_jumped(dlq: Command) -> None:

@@ -1,4 +1,4 @@
-"""`dlq --server`: the same commands, the same answers, through a server."""
+"""`dlq --server`: the same commands and output through a server."""
 
 import asyncio
 import sys
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli.conftest import Asking, Command
+from cli.conftest import Command, RemoteCommand
 from client.serving import Served, served
 from deadletter.client import Client
 from deadletter.core.access import Role
@@ -39,7 +39,7 @@ def state_of(dlq: Command, letter: DeadLetter) -> State:
 
 
 def test_looking_through_a_server_shows_the_same(
-    dlq: Command, there: Asking, letters: list[DeadLetter]
+    dlq: Command, remote: RemoteCommand, letters: list[DeadLetter]
 ) -> None:
     dlq("close", letters[0].id)
     for words in (
@@ -55,14 +55,14 @@ def test_looking_through_a_server_shows_the_same(
         ("replay", "plan", "*", "--letters", "--limit", "2"),
     ):
         for form in ((), ("--json",)):
-            here, asked = dlq(*form, *words), there.unnamed(*form, *words)
+            here, asked = dlq(*form, *words), remote.unnamed(*form, *words)
             assert (here.code, bool(here.out)) == (0, True)
             assert asked == here, words
-    assert there("--json", "replay", "status") == dlq("--json", "replay", "status")
+    assert remote("--json", "replay", "status") == dlq("--json", "replay", "status")
 
 
 def test_an_error_through_a_server_is_the_same_error(
-    dlq: Command, there: Asking, letters: list[DeadLetter]
+    dlq: Command, remote: RemoteCommand, letters: list[DeadLetter]
 ) -> None:
     for words in (
         ("list", "age:<banana"),
@@ -72,38 +72,38 @@ def test_an_error_through_a_server_is_the_same_error(
         ("replay", "status", "nope"),
         ("queues", "delete", "nowhere", "--yes"),
     ):
-        here, asked = dlq(*words), there(*words)
+        here, asked = dlq(*words), remote(*words)
         assert here.code != 0
         assert asked == here
 
 
 def test_decisions_through_a_server_are_applied(
-    dlq: Command, there: Asking, letters: list[DeadLetter]
+    dlq: Command, remote: RemoteCommand, letters: list[DeadLetter]
 ) -> None:
     one, two, three, four, _ = (letter.id for letter in letters)
 
-    assert there("review", one, two, "--reason", "seen").out == "2 letters reviewed.\n"
-    assert there("note", "ask Bo", one).code == 0
-    assert there("close", "is:reviewed").out == "2 letters closed.\n"
-    assert there("reopen", one).code == 0
-    assert there("discard", three, four, "--yes").code == 0
-    assert there("restore", three).code == 0
-    assert there("purge", four, "--yes", "--reason", "gone").code == 0
+    assert remote("review", one, two, "--reason", "seen").out == "2 letters reviewed.\n"
+    assert remote("note", "ask Bo", one).code == 0
+    assert remote("close", "is:reviewed").out == "2 letters closed.\n"
+    assert remote("reopen", one).code == 0
+    assert remote("discard", three, four, "--yes").code == 0
+    assert remote("restore", three).code == 0
+    assert remote("purge", four, "--yes", "--reason", "gone").code == 0
 
     states = [state_of(dlq, letter) for letter in letters[:3]]
     assert states == [State.PENDING, State.CLOSED, State.PENDING]
     page = dlq("show", one).out
     assert "local reviewed it, because: seen" in page
     assert "local noted: ask Bo" in page
-    refused = there("review", two)
+    refused = remote("review", two)
     assert (refused.code, refused.err) == (4, "dlq: nothing was reviewed\n")
     assert "is closed" in refused.out
 
 
 def test_a_replay_through_a_server_is_sent_by_it(
-    dlq: Command, there: Asking, letters: list[DeadLetter]
+    dlq: Command, remote: RemoteCommand, letters: list[DeadLetter]
 ) -> None:
-    ran = there("replay", "source:orders", "--reason", "fixed", "--json")
+    ran = remote("replay", "source:orders", "--reason", "fixed", "--json")
 
     assert ran.code == 0
     campaign = ran.documents[-1]
@@ -116,63 +116,63 @@ def test_a_replay_through_a_server_is_sent_by_it(
 
 
 def test_a_dry_run_through_a_server_leaves_nothing_behind(
-    dlq: Command, there: Asking, letters: list[DeadLetter]
+    dlq: Command, remote: RemoteCommand, letters: list[DeadLetter]
 ) -> None:
-    ran = there("replay", "*", "--dry-run")
+    ran = remote("replay", "*", "--dry-run")
 
     assert "5 letters would be sent" in ran.out
     assert [one["state"] for one in dlq("--json", "replay", "status").documents] == ["cancelled"]
 
 
 def test_a_plan_through_a_server_lists_each_letter(
-    there: Asking, letters: list[DeadLetter]
+    remote: RemoteCommand, letters: list[DeadLetter]
 ) -> None:
-    found = there("--json", "replay", "plan", "*", "--letters").documents
+    found = remote("--json", "replay", "plan", "*", "--letters").documents
 
     assert {one["letter_id"] for one in found} == {one.id for one in letters}
     assert {one["verdict"] for one in found} >= {"ready"}
 
 
 def test_a_server_reports_letters_that_await_an_outcome(
-    dlq: Command, there: Asking, letters: list[DeadLetter]
+    dlq: Command, remote: RemoteCommand, letters: list[DeadLetter]
 ) -> None:
-    assert there("replay", letters[0].id).code == 0
+    assert remote("replay", letters[0].id).code == 0
 
-    assert "1 letter waits for the outcome of a replay" in there().out
-    assert "1 letter waits for the outcome of a replay" in there("stats").out
-    assert there("close", letters[0].id).code == 4
-    assert there("close", letters[0].id, "--unconfirmed").code == 0
+    assert "1 letter waits for the outcome of a replay" in remote().out
+    assert "1 letter waits for the outcome of a replay" in remote("stats").out
+    assert remote("close", letters[0].id).code == 4
+    assert remote("close", letters[0].id, "--unconfirmed").code == 0
     assert state_of(dlq, letters[0]) is State.CLOSED
 
 
 def test_a_replay_planned_through_a_server_is_resumed_and_cancelled(
-    there: Asking, letters: list[DeadLetter]
+    remote: RemoteCommand, letters: list[DeadLetter]
 ) -> None:
-    planned = there("--json", "replay", "start", "source:orders").document
-    other = there("--json", "replay", "start", letters[-1].id).document
+    planned = remote("--json", "replay", "start", "source:orders").document
+    other = remote("--json", "replay", "start", letters[-1].id).document
 
-    refused = there("replay", "resume", planned["id"], "--rate", "3")
-    resumed = there("--json", "replay", "resume", planned["id"])
-    cancelled = there("--json", "replay", "cancel", other["id"])
+    refused = remote("replay", "resume", planned["id"], "--rate", "3")
+    resumed = remote("--json", "replay", "resume", planned["id"])
+    cancelled = remote("--json", "replay", "cancel", other["id"])
 
     assert planned["state"] == other["state"] == "planned"
-    assert "keeps the rate" in refused.err
+    assert "keeps the planned rate" in refused.err
     assert resumed.document["counts"] == {"sent": 4}
     assert cancelled.document["state"] == "cancelled"
 
 
 def test_an_edit_through_a_server_shows_the_difference(
-    dlq: Command, there: Asking, letters: list[DeadLetter], tmp_path: Path
+    dlq: Command, remote: RemoteCommand, letters: list[DeadLetter], tmp_path: Path
 ) -> None:
     (tmp_path / "new").write_bytes(b'{"a": [2]}')
     letter = letters[-1]
 
-    ran = there("edit", letter.id, "--body", str(tmp_path / "new"), "--yes")
+    ran = remote("edit", letter.id, "--body", str(tmp_path / "new"), "--yes")
 
     assert "-     1" in ran.out
     assert "+     2" in ran.out
-    assert dlq("show", letter.id) == there.unnamed("show", letter.id)
-    revealed = there("--json", "show", letter.id, "--reveal").document
+    assert dlq("show", letter.id) == remote.unnamed("show", letter.id)
+    revealed = remote("--json", "show", letter.id, "--reveal").document
     assert revealed == dlq("--json", "show", letter.id, "--reveal").document | {
         "story": revealed["story"]
     }
@@ -180,24 +180,24 @@ def test_an_edit_through_a_server_shows_the_difference(
 
 @pytest.mark.slow
 def test_groups_and_mailboxes_are_changed_through_a_server(
-    dlq: Command, there: Asking, letters: list[DeadLetter]
+    dlq: Command, remote: RemoteCommand, letters: list[DeadLetter]
 ) -> None:
     group = dlq("--json", "groups").documents[0]["fingerprint"]
 
-    assert there("groups", "resolve", group, "--in", "1.8", "--reason", "r").code == 0
-    assert dlq("groups", "show", group) == there("groups", "show", group)
-    assert there("queues", "create", "dead").code == 0
-    assert there("queues", "update", "orders", "--dead-queue", "dead").code == 0
-    assert dlq("queues") == there("queues")
-    assert there("queues", "delete", "orders", "--yes").out.startswith("Mailbox orders")
+    assert remote("groups", "resolve", group, "--in", "1.8", "--reason", "r").code == 0
+    assert dlq("groups", "show", group) == remote("groups", "show", group)
+    assert remote("queues", "create", "dead").code == 0
+    assert remote("queues", "update", "orders", "--dead-queue", "dead").code == 0
+    assert dlq("queues") == remote("queues")
+    assert remote("queues", "delete", "orders", "--yes").out.startswith("Mailbox orders")
 
 
 def test_letters_are_exported_through_a_server(
-    dlq: Command, there: Asking, letters: list[DeadLetter], tmp_path: Path
+    dlq: Command, remote: RemoteCommand, letters: list[DeadLetter], tmp_path: Path
 ) -> None:
     for form in ("jsonl", "csv"):
         files = [tmp_path / f"here.{form}", tmp_path / f"there.{form}"]
-        for ask, file in zip((dlq, there), files, strict=True):
+        for ask, file in zip((dlq, remote), files, strict=True):
             ran = ask("export", "--format", form, "--out", str(file))
             assert (ran.code, ran.out) == (0, f"5 letters written to {file}.\n")
         here, asked = (file.read_bytes().split(b"\n") for file in files)
@@ -205,7 +205,9 @@ def test_letters_are_exported_through_a_server(
         assert here[1:-2] == asked[1:-2]
 
 
-def test_very_long_and_odd_ids_are_found_through_a_server(dlq: Command, there: Asking) -> None:
+def test_very_long_and_odd_ids_are_found_through_a_server(
+    dlq: Command, remote: RemoteCommand
+) -> None:
     letters = [
         make_letter(number, message_id=id_)
         for number, id_ in enumerate(["x" * 8192, "a\0b", "m-\udc80"])
@@ -213,9 +215,9 @@ def test_very_long_and_odd_ids_are_found_through_a_server(dlq: Command, there: A
     dlq.keep(*letters)
 
     for letter, text in zip(letters, ["x" * 8192, r"a\u0000b", r"m-\udc80"], strict=True):
-        (found,) = there("--json", "list", f'message:"{text}"').documents
+        (found,) = remote("--json", "list", f'message:"{text}"').documents
         assert found["id"] == letter.id
-    too_long = there("list", f'message:"{"x" * 70_000}"')
+    too_long = remote("list", f'message:"{"x" * 70_000}"')
     assert too_long.code == 2
     assert "65,536" in too_long.err
 
@@ -223,7 +225,7 @@ def test_very_long_and_odd_ids_are_found_through_a_server(dlq: Command, there: A
 @pytest.mark.slow
 def test_an_archive_is_imported_through_a_server_in_portions(
     dlq: Command,
-    there: Asking,
+    remote: RemoteCommand,
     letters: list[DeadLetter],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -233,18 +235,18 @@ def test_an_archive_is_imported_through_a_server_in_portions(
     dlq("export", "--out", str(file))
     dlq("purge", *(letter.id for letter in letters[1:]), "--yes", "--reason", "test")
 
-    ran = there("import", str(file))
+    ran = remote("import", str(file))
     broken = tmp_path / "broken.jsonl"
     broken.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-2]))
 
     assert ran.out.splitlines() == [
-        "4 letters taken in from letters.jsonl.",
-        "1 letter left alone: here already.",
+        "4 letters imported from letters.jsonl.",
+        "1 letter not changed: already here.",
     ]
-    refused = there("import", str(broken))
+    refused = remote("import", str(broken))
     assert refused.code == 2
     assert "line 6: the last line is missing" in refused.err
-    assert there("import", str(broken), "--salvage").code == 6
+    assert remote("import", str(broken), "--salvage").code == 6
 
 
 @pytest.mark.slow
@@ -259,17 +261,17 @@ def test_an_archive_of_which_the_server_rejects_a_part_is_left_alone(
     dlq("purge", *(one.id for one in [*letters, other]), "--yes", "--reason", "test")
     with served(dlq.url, access="on") as server:
         monkeypatch.setenv("DLQ_TOKEN", server.token(Role.ADMIN, "orders", "returns"))
-        ran = Asking(dlq, server.url)("import", str(file))
+        ran = RemoteCommand(dlq, server.url)("import", str(file))
 
     assert ran.code == 2
-    assert "it is of a mailbox that is none of yours" in ran.err
+    assert "its mailbox is one that your token does not see" in ran.err
     assert dlq("--json", "list").documents == []
 
 
 @pytest.mark.slow
 def test_an_import_that_stops_says_what_was_taken_and_goes_on_when_run_again(
     dlq: Command,
-    there: Asking,
+    remote: RemoteCommand,
     letters: list[DeadLetter],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -290,16 +292,16 @@ def test_an_import_that_stops_says_what_was_taken_and_goes_on_when_run_again(
         return found
 
     monkeypatch.setattr(Client, "import_", interrupted)
-    ran = there("import", str(file))
+    ran = remote("import", str(file))
     monkeypatch.setattr(Client, "import_", imported)
 
     assert ran.code == 5
     said = f"{taken} letters were taken in before, 0 were here already: import the same"
     assert 0 < taken < 5
     assert said.replace("1 letters were", "1 letter was") in ran.err
-    assert there("import", str(file)).out.splitlines() == [
-        f"{many(5 - taken, 'letter')} taken in from letters.jsonl.",
-        f"{many(taken, 'letter')} left alone: here already.",
+    assert remote("import", str(file)).out.splitlines() == [
+        f"{many(5 - taken, 'letter')} imported from letters.jsonl.",
+        f"{many(taken, 'letter')} not changed: already here.",
     ]
 
 
@@ -322,8 +324,8 @@ def test_commands_that_need_the_engine_say_so(dlq: Command, words: tuple[str, ..
 
 
 def test_a_server_sends_through_servers_that_its_settings_name(dlq: Command) -> None:
-    there = ("--server", "http://127.0.0.1:1")
-    ran = dlq(*there, "replay", "*", "--through", "redis://:hunter2@127.0.0.1:1")
+    remote = ("--server", "http://127.0.0.1:1")
+    ran = dlq(*remote, "replay", "*", "--through", "redis://:hunter2@127.0.0.1:1")
 
     assert ran.code == 2
     assert "[sources.NAME]" in ran.err
@@ -343,7 +345,7 @@ def test_a_server_can_be_named_in_the_environment(
 
 def test_a_server_that_is_not_there_is_told(dlq: Command) -> None:
     async def quick(_: float) -> None:
-        """Nobody waits in tests."""
+        """Return immediately."""
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("deadletter.client.connection.asyncio.sleep", quick)
@@ -355,7 +357,7 @@ def test_a_server_that_is_not_there_is_told(dlq: Command) -> None:
     assert "http://127.0.0.1:1" in ran.err
     assert "http://127.0.0.1:8418" in unnamed.err
     for said in (ran.err, unnamed.err):
-        assert "`dlq serve` starts one, --server or DLQ_SERVER names another" in said
+        assert "start a server with `dlq serve`, or name another one with --server" in said
 
 
 def test_a_wrong_address_of_a_server_is_told(dlq: Command, server: Served) -> None:
@@ -363,7 +365,7 @@ def test_a_wrong_address_of_a_server_is_told(dlq: Command, server: Served) -> No
         ran = dlq("--server", f"{server.url}/wrong", *words)
 
         assert ran.code == 2
-        assert f"there is nothing at {server.url}/wrong/" in ran.err
+        assert f"{server.url}/wrong/" in ran.err
 
 
 @pytest.mark.slow
@@ -374,7 +376,7 @@ def test_the_token_comes_from_the_environment_or_a_private_file(
     dlq.keep(letter)
     file = tmp_path / "token"
     with served(dlq.url, access="on") as server:
-        ask = Asking(dlq, server.url)
+        ask = RemoteCommand(dlq, server.url)
         file.write_text(server.token(Role.OPERATOR, name="bo") + "\n")
         nobody = ask("list")
         file.chmod(0o644)
@@ -386,8 +388,8 @@ def test_the_token_comes_from_the_environment_or_a_private_file(
         wrong = ask("list")
 
     assert (nobody.code, somebody.code, wrong.code) == (5, 0, 5)
-    assert "yours is in DLQ_TOKEN" in nobody.err
-    assert "yours is in DLQ_TOKEN" in wrong.err
+    assert "the command reads it from DLQ_TOKEN" in nobody.err
+    assert "the command reads it from DLQ_TOKEN" in wrong.err
     assert "chmod 600" in open_to_all.err
     assert "dlq_wrong" not in wrong.err
     assert "bo reviewed it" in dlq("show", letter.id).out
@@ -400,7 +402,7 @@ def test_a_token_that_cannot_be_is_not_shown_but_where_it_is(
     file = tmp_path / "token"
     file.write_text(token)
     file.chmod(0o600)
-    ask = Asking(dlq, "http://127.0.0.1:1")
+    ask = RemoteCommand(dlq, "http://127.0.0.1:1")
 
     monkeypatch.setenv("DLQ_TOKEN_FILE", str(file))
     in_file = ask("list")
@@ -408,8 +410,8 @@ def test_a_token_that_cannot_be_is_not_shown_but_where_it_is(
     in_variable = ask("list")
 
     assert in_file.code == in_variable.code == 2
-    assert f"in {file} is not a token" in in_file.err
-    assert "in DLQ_TOKEN is not a token" in in_variable.err
+    assert f"{file} does not contain a valid token" in in_file.err
+    assert "DLQ_TOKEN does not contain a valid token" in in_variable.err
     assert "SECRET" not in in_file.err + in_variable.err
 
 
@@ -443,7 +445,7 @@ def test_interrupted_it_pauses_what_the_server_sends(
 async def _is_running(server: Served) -> bool:
     async def look() -> bool:
         return any(
-            one.state == "running" for one in await server.place.office.replays.sender.latest()
+            one.state == "running" for one in await server.context.office.replays.sender.latest()
         )
 
     return await asyncio.to_thread(server.run, look())

@@ -1,4 +1,4 @@
-"""Letters that were drained from servers of others, as commands treat them."""
+"""Commands for letters that were drained from other servers."""
 
 import re
 from pathlib import Path

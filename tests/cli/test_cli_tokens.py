@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cli.conftest import Asking, Command
+from cli.conftest import Command, RemoteCommand
 from client.serving import served
 from deadletter.core.access import Role
 from deadletter.server.auth.keys import token_hash
@@ -88,7 +88,7 @@ def test_through_a_server_its_own_tokens_are_handed_out(
     dlq.keep(make_letter())
     monkeypatch.setenv("DLQ_URL", f"sqlite:///{tmp_path}/elsewhere.db")
     with served(dlq.url, access="on") as server:
-        ask = Asking(dlq, server.url)
+        ask = RemoteCommand(dlq, server.url)
         monkeypatch.setenv("DLQ_TOKEN", server.token(Role.ADMIN, name="root"))
         made = ask(
             *("tokens", "create", "zed", "--role", "operator", "--days", "3"),

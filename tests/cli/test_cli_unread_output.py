@@ -1,4 +1,4 @@
-"""Workers and servers whose output nobody reads: they work, and stop when told."""
+"""Workers and servers with unread output: they work, and stop on a signal."""
 
 import fcntl
 import json
@@ -57,7 +57,7 @@ def until(condition: Callable[[], object]) -> None:
 
 @pytest.fixture
 def start(dlq: Command, tmp_path: Path) -> Iterator[Start]:
-    """Start `dlq`, with small pipes that nobody reads."""
+    """Start `dlq` with small pipes that are not read."""
     (tmp_path / "shop.py").write_text(SHOP)
     started: list[subprocess.Popen[bytes]] = []
 

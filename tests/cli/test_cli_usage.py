@@ -1,4 +1,4 @@
-"""Words that cannot be understood, help, version, completion, exit codes."""
+"""Usage errors, help, version, completion and exit codes."""
 
 import json
 import os

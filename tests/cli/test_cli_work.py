@@ -157,9 +157,9 @@ def test_several_processes_run_under_a_supervisor(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "say which App to run"),
+        ([], "name the App to run"),
         (["nowhere:app"], "there is no module 'nowhere'"),
-        (["shop:thing"], "has no App called 'thing'"),
+        (["shop:thing"], "has no App named 'thing'"),
         (["broken:app"], "broken.py, line 2: ZeroDivisionError: division by zero"),
         (["shop:app", "--only", "mails"], "no handler is registered for mails"),
         (["shop:app", "--only", "mails", "-p", "2"], "no handler is registered for mails"),
@@ -188,7 +188,7 @@ def free_port() -> int:
 
 
 def get(port: int, path: str) -> tuple[int, str]:
-    """Status and body of an answer; 0 when there is none."""
+    """Return status and body of an answer; status 0 without an answer."""
     try:
         with urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
             return answer.status, answer.read().decode()
@@ -200,7 +200,7 @@ def get(port: int, path: str) -> tuple[int, str]:
 
 
 def children(parent: int) -> list[int]:
-    """The processes that a process has started."""
+    """Return the child processes of a process."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # gone meanwhile
@@ -210,7 +210,7 @@ def children(parent: int) -> list[int]:
 
 
 def samples(port: int, name: str) -> dict[str, float]:
-    """The samples of one name that a scrape finds, by their labels."""
+    """Return the samples of a metric, by their labels."""
     _, text = get(port, "/metrics")
     return {
         ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items())): sample.value

@@ -1,4 +1,4 @@
-"""Rules that an operator wrote down, asked by a real worker."""
+"""Rules in a TOML file, applied by a real worker."""
 
 import os
 import signal

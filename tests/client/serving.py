@@ -1,4 +1,4 @@
-"""The real server in a thread of its own, on a port of its own."""
+"""A real server in a separate thread, on a free port."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from deadletter.server.app import build
 from deadletter.server.auth.keys import mint
 from deadletter.server.context import ServerContext
 from deadletter.server.listener import HttpServer, listen, url_of
-from deadletter.server.startup import opened_place
+from deadletter.server.startup import open_context
 from deadletter.settings import Serve, Settings
 from deadletter.system import SystemClock, SystemDice
 from deadletter.wiring.engines import opened
@@ -22,30 +22,30 @@ T = TypeVar("T")
 
 
 class Served:
-    """A server, where it is, and the place it stands on."""
+    """A running server, with its URL and context."""
 
     def __init__(self, engine_url: str, loop: asyncio.AbstractEventLoop) -> None:
         self.engine_url = engine_url
         self.url = ""
-        self.place: ServerContext
+        self.context: ServerContext
         self._loop = loop
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something on the server's own loop, from another thread."""
+        """Run a coroutine on the loop of the server, from another thread."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     def keep(self, *letters: DeadLetter) -> None:
         """Put letters into the office."""
-        self.run(_keep(self.place, letters))
+        self.run(_keep(self.context, letters))
 
     def token(self, role: Role, *sources: str, name: str = "anna") -> str:
-        """A token for somebody of this role."""
-        return self.run(_token(self.place, Identity(name=name, role=role, sources=sources)))
+        """Create a token of this role and return its secret."""
+        return self.run(_token(self.context, Identity(name=name, role=role, sources=sources)))
 
 
 @contextmanager
 def served(engine_url: str, *, access: str = "off") -> Iterator[Served]:
-    """A server over an engine, until the end of the block."""
+    """Run a server for an engine until the end of the block."""
     loop = asyncio.new_event_loop()
     server = Served(engine_url, loop)
     ready, over = threading.Event(), asyncio.Event()
@@ -86,35 +86,35 @@ async def _listening(server: Served, access: str) -> AsyncIterator[None]:
         serve=Serve(access=access, replay_to=("elsewhere",)),  # type: ignore[arg-type]
     )
     with closing(listen("127.0.0.1", 0)) as socket:
-        async with opened_place(
+        async with open_context(
             settings, clock=SystemClock(), dice=SystemDice(), observe=lambda event: None
-        ) as place:
-            server.place, server.url = place, url_of(socket)
-            http = HttpServer(build(place), settings.serve)
+        ) as context:
+            server.context, server.url = context, url_of(socket)
+            http = HttpServer(build(context), settings.serve)
             task = asyncio.create_task(http.serve([socket]))
             while not http.started:
                 await asyncio.wait({task}, timeout=0.01)
             try:
                 yield
             finally:
-                place.stopping.set()
+                context.stopping.set()
                 http.should_exit = True
                 await task
 
 
-async def _keep(place: ServerContext, letters: tuple[DeadLetter, ...]) -> None:
-    await place.store.keep(letters)
+async def _keep(context: ServerContext, letters: tuple[DeadLetter, ...]) -> None:
+    await context.store.keep(letters)
 
 
-async def _token(place: ServerContext, to: Identity) -> str:
-    assert place.access is not None
-    kept, shown = mint(to, at=place.clock.now(), by="test")
-    await place.access.add_token(kept)
+async def _token(context: ServerContext, to: Identity) -> str:
+    assert context.access is not None
+    kept, shown = mint(to, at=context.clock.now(), by="test")
+    await context.access.add_token(kept)
     return shown
 
 
 @asynccontextmanager
 async def beside(server: Served) -> AsyncIterator[Engine]:
-    """The same engine, opened by somebody else."""
+    """Open the same engine a second time."""
     async with opened(server.engine_url) as engine:
         yield engine

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from client.serving import Served, beside, served
 from deadletter.client import Client
-from deadletter.client.client import Happening
+from deadletter.client.client import Change
 from deadletter.core.access import Identity, Role
 from deadletter.core.campaign import CampaignState, Outcome, unsent
 from deadletter.core.errors import ConfigError, Conflict, NotFound, QueryError, Refused
@@ -93,7 +93,7 @@ async def test_groups_are_listed_and_stand_as_somebody_says(server: Served, clie
     server.keep(*make_letters(3))
 
     (line,) = (await client.groups.list()).groups
-    said = await client.groups.say(
+    said = await client.groups.set_status(
         line.fingerprint, GroupStatus.RESOLVED, version="1.8", reason="fixed"
     )
 
@@ -241,7 +241,7 @@ async def test_events_tell_what_others_do(server: Served, client: Client) -> Non
     assert (act.action, act.target) == ("move", letter.id)
 
 
-async def _until_act(events: AsyncIterator[Happening]) -> AuditEntry:
+async def _until_act(events: AsyncIterator[Change]) -> AuditEntry:
     async for event in events:
         if isinstance(event, AuditEntry):
             return event

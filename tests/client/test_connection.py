@@ -1,4 +1,4 @@
-"""What a client does when a server says later, says no, or says nothing."""
+"""A client whose server asks to retry, rejects requests or does not answer."""
 
 import asyncio
 import importlib
@@ -25,7 +25,7 @@ Answer = httpx.Response | Exception
 
 
 class Script:
-    """A server that answers as it is told, and remembers what it was asked."""
+    """A fake server with scripted answers, which records its requests."""
 
     def __init__(self, *answers: Answer) -> None:
         self.asked: list[httpx.Request] = []
@@ -45,7 +45,7 @@ class Script:
 
 @pytest.fixture(autouse=True)
 def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long was waited; nobody really does."""
+    """Record the sleeps instead of sleeping."""
     naps: list[float] = []
     sleep = asyncio.sleep
 
@@ -93,7 +93,7 @@ async def test_every_attempt_carries_the_same_key_and_every_request_another() ->
 
 
 async def test_requests_in_progress_are_waited_for() -> None:
-    """The connection broke off, the server did not: the answer is on its way."""
+    """The connection was lost while the server still works on the request."""
     script = Script(httpx.ReadError("broke off"), problem(409, "in-progress"), MOVED)
 
     async with Client(URL, transport=script.transport) as client:
@@ -166,10 +166,10 @@ async def test_a_produce_is_sent_again_only_where_nothing_can_have_happened(
             "limit: ≥ 1",
         ),
         (httpx.Response(404, text="<html>no</html>"), ConfigError, "/api/v1/stats"),
-        (problem(404, "not-found", "Not Found"), ConfigError, "there is nothing at"),
+        (problem(404, "not-found", "Not Found"), ConfigError, "was not found"),
         (httpx.Response(500, text="<html>oops</html>"), Refused, "500"),
         (httpx.Response(302, headers={"location": "http://evil"}), Refused, "302"),
-        (httpx.Response(200, text="<html>hello</html>"), Refused, "cannot be read"),
+        (httpx.Response(200, text="<html>hello</html>"), Refused, "is malformed"),
         (httpx.Response(418), Refused, "418"),
     ],
 )

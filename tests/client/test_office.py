@@ -1,4 +1,4 @@
-"""One office, twice: in this process and behind a server. Both must do the same."""
+"""The local office and the remote office behave the same."""
 
 import inspect
 import io

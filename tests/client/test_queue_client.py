@@ -106,7 +106,7 @@ async def test_reasons_go_into_the_audit(queue: QueueClient, server: Served) -> 
     await queue.clear("orders", waiting=True, reason="swept")
     await queue.delete_queue("orders", reason="gone")
 
-    entries = server.run(server.place.store.audit())
+    entries = server.run(server.context.store.audit())
     told = [(entry.action, entry.reason) for entry in entries]
     assert told[-6:] == [
         ("queues.create", "new"),

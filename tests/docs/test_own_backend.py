@@ -100,7 +100,7 @@ async def test_an_office_that_is_only_read_is_not_made(
 async def test_as_an_office_it_is_refused(tmp_path: Path) -> None:
     app = App("memory://", office=f"notebook:///{tmp_path}/orders.json")
 
-    with pytest.raises(ConfigError, match="cannot keep letters: give an office that"):
+    with pytest.raises(ConfigError, match="cannot keep letters: use another office"):
         await app.letters()
 
 

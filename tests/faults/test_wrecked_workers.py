@@ -78,7 +78,7 @@ def test_wrecked_workers_are_replaced_and_leave_nothing_behind(
     print("".join(line for line in err.splitlines(True) if "another starts" in line))
     assert buried == 2 * poison
     assert queue.tally["handled"] == 100
-    assert "another starts in 30 s" not in err
+    assert "a new one starts in 30 s" not in err
 
 
 async def _send(url: str, mailbox: str, bodies: list[bytes]) -> None:

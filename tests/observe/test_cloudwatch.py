@@ -212,7 +212,7 @@ async def test_unpublishable_metrics_are_logged_once_and_sent_later(
     await watch.publish_every(0.001, client, store, stop)
 
     assert [record.message for record in caplog.records] == [
-        "nothing is published: CloudWatch: no keys"
+        "metrics could not be published: CloudWatch: no keys"
     ]
     assert (await sum_of(client, "MessagesDeadLettered", Source="orders"))["sum"] == 1
 

@@ -1,4 +1,4 @@
-"""The real app on an office of its own, for all tests of the service."""
+"""The real application with an office of its own, for all tests of the server."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,10 +19,10 @@ from deadletter.wiring.engines import open_engine
 from deadletter.wiring.foreign import Ways
 
 
-def place_of(
+def context_of(
     engine: Engine, *, settings: Settings | None = None, guarded: bool = False
 ) -> ServerContext:
-    """What the server stands on, over an open engine."""
+    """Return the server context of an open engine."""
     clock, dice = SystemClock(), SystemDice()
     assert engine.letters is not None
     return ServerContext(
@@ -58,31 +58,31 @@ def settings() -> Settings:
 
 
 @pytest.fixture
-def place(engine: Engine, settings: Settings) -> ServerContext:
-    """An open office that asks nobody who they are."""
-    return place_of(engine, settings=settings)
+def context(engine: Engine, settings: Settings) -> ServerContext:
+    """A server context with access off."""
+    return context_of(engine, settings=settings)
 
 
 @pytest.fixture
-async def api(place: ServerContext) -> AsyncIterator[AsyncTestClient[Litestar]]:
-    """Somebody on this machine, who may do everything."""
-    async with AsyncTestClient(build(place), base_url="http://127.0.0.1") as client:
+async def api(context: ServerContext) -> AsyncIterator[AsyncTestClient[Litestar]]:
+    """A local client, which may do everything."""
+    async with AsyncTestClient(build(context), base_url="http://127.0.0.1") as client:
         yield client
 
 
 @pytest.fixture
 async def guarded(engine: Engine, settings: Settings) -> ServerContext:
-    """An open office that asks for tokens."""
-    place = place_of(engine, settings=settings, guarded=True)
-    if place.access is None:
+    """A server context with access on."""
+    context = context_of(engine, settings=settings, guarded=True)
+    if context.access is None:
         pytest.fail("the engine keeps no tokens")
-    return place
+    return context
 
 
-async def token(place: ServerContext, role: Role, *sources: str, name: str = "") -> str:
-    """A token for somebody of this role, as they show it."""
-    assert place.access is not None
+async def token(context: ServerContext, role: Role, *sources: str, name: str = "") -> str:
+    """Create a token of this role and return its secret."""
+    assert context.access is not None
     to = Identity(name=name or f"{role}-of-the-test", role=role, sources=sources)
-    kept, shown = mint(to, at=place.clock.now(), by="test")
-    await place.access.add_token(kept)
+    kept, shown = mint(to, at=context.clock.now(), by="test")
+    await context.access.add_token(kept)
     return shown

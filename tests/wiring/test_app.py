@@ -110,7 +110,7 @@ async def test_many_are_not_sent_after_a_time_that_never_ends() -> None:
 
 
 async def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"'nope://x' names no engine.*sqlite://"):
+    with pytest.raises(ConfigError, match=r"'nope://x' is not the URL of an engine.*sqlite://"):
         await open_engine("nope://x")
 
 

@@ -198,7 +198,7 @@ async def test_chores_are_as_the_settings_say(engine: Engine) -> None:
 async def test_a_target_that_nothing_can_be_sent_to_is_refused(engine: Engine) -> None:
     target = AlertTarget(kind=TargetKind.WEBHOOK, to="file:///etc/passwd")
 
-    with pytest.raises(ConfigError, match="alerts cannot go to"):
+    with pytest.raises(ConfigError, match="alerts cannot be sent to"):
         all_chores(engine, Settings(alerts=Alerts(targets=(target,))))
 
 
@@ -323,7 +323,7 @@ async def test_places_that_cannot_be_anchored_in_are_told_and_tried_again(
     stop.set()
     await running
 
-    with pytest.raises(ConfigError, match="anchors cannot go to"):
+    with pytest.raises(ConfigError, match="anchors cannot be sent to"):
         anchoring(engine.letters, Anchors(webhook="ftp://x"), clock=CLOCK, observe=seen.append)
 
 

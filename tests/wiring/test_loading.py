@@ -35,7 +35,7 @@ def test_a_missing_module_says_what_to_give() -> None:
 def test_a_module_without_that_app_says_so(here: Path) -> None:
     (here / "empty_shop.py").write_text("")
 
-    with pytest.raises(ConfigError, match="has no App called 'app'"):
+    with pytest.raises(ConfigError, match="has no App named 'app'"):
         load_app("empty_shop")
 
 
@@ -64,7 +64,7 @@ def test_import_errors_are_reported_with_file_and_line(
     with pytest.raises(ConfigError) as found:
         load_app("broken_shop:app")
 
-    place = f"broken_shop cannot be imported: {file}, line {line}: "
+    place = f"could not import broken_shop: {file}, line {line}: "
     assert str(found.value).startswith(place)
     assert said in str(found.value)
 

@@ -31,7 +31,7 @@ from deadletter.core.errors import (
 )
 from deadletter.core.text import clean, clean_lines
 
-from .streams import restored_streams, take_everything
+from .streams import escape_unencodable, restored_streams
 
 
 class ExitCode(IntEnum):
@@ -149,9 +149,9 @@ def build(words: Sequence[str] = ()) -> App:
         version=_version,
         group_parameters=Group("Options", sort_key=5),
     )
-    for index, (name, place, group, line) in enumerate(_COMMANDS):
+    for index, (name, path, group, line) in enumerate(_COMMANDS):
         app.command(
-            place if place.startswith("deadletter.") else f"{__package__}.{place}",
+            path if path.startswith("deadletter.") else f"{__package__}.{path}",
             name=name,
             alias=_ALIASES.get(name, ()),
             group=group,
@@ -162,7 +162,7 @@ def build(words: Sequence[str] = ()) -> App:
         app[flag].group = (GLOBAL,)
     app.default(_overview)
     app.meta.default(_launcher(app))
-    app.meta.suppress_keyboard_interrupt = False  # ours to turn into an exit code
+    app.meta.suppress_keyboard_interrupt = False  # run() turns it into an exit code
     return app
 
 
@@ -192,7 +192,7 @@ def _launcher(app: App) -> Any:
         command, bound, extra = app.parse_args(tokens, exit_on_error=False, print_error=False)
         more: dict[str, object] = {}
         if "desk" in extra:
-            from .desk import Desk  # noqa: PLC0415 -- help and completions need none
+            from .desk import Desk  # noqa: PLC0415 -- help and completions do not need it
 
             more["desk"] = Desk(url=url, office=office, server=server, as_json=json, actor=actor)
         result = command(*bound.args, **bound.kwargs, **more)
@@ -204,7 +204,7 @@ def _launcher(app: App) -> Any:
 
 
 async def _overview(*, desk: Annotated[Any, Parameter(parse=False)]) -> None:
-    from .overview import overview  # noqa: PLC0415 -- help needs none of it
+    from .overview import overview  # noqa: PLC0415 -- help does not need it
 
     await overview(desk=desk)
 
@@ -243,8 +243,8 @@ _HELP: Final = frozenset({"--help", "-h"})
 
 
 def run(words: Sequence[str]) -> int:
-    """Do what the words say; the exit code tells how it went."""
-    take_everything(sys.stdout, sys.stderr)
+    """Run the command line and return its exit code."""
+    escape_unencodable(sys.stdout, sys.stderr)
     with restored_streams():
         return _run(words)
 
@@ -256,50 +256,50 @@ def _run(words: Sequence[str]) -> int:
         code = app.meta(words, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
     except BrokenPipeError:
-        return _nobody_reads()
-    except SystemExit as ended:  # as rich says it, who prints the help
+        return _reader_gone()
+    except SystemExit as ended:  # rich, which prints the help, exits on a broken pipe
         if not isinstance(ended.__context__, BrokenPipeError):
             raise
-        return _nobody_reads()
+        return _reader_gone()
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except CycloptsError as error:
-        _say(_misunderstood(error))
+        _print_error(_usage_text(error))
         return ExitCode.USAGE
     except DeadLetterError as error:
         _debug()
-        _say(_readable(error))
+        _print_error(_error_text(error))
         return code_for(error)
-    except Exception as error:  # noqa: BLE001 -- never a traceback, always a sentence
+    except Exception as error:  # noqa: BLE001 -- print a sentence instead of a traceback
         _debug()
-        _say(
-            f"something unexpected went wrong: {type(error).__name__}: {error} "
-            "(DLQ_DEBUG=1 shows where; please report it)"
+        _print_error(
+            f"unexpected error: {type(error).__name__}: {error} "
+            "(DLQ_DEBUG=1 prints the traceback; please report it)"
         )
         return ExitCode.UNEXPECTED
     return int(code or 0)
 
 
 def _check_command(app: App, words: Sequence[str]) -> None:
-    """Refuse words that are no command, where `--help` would hide the mistake."""
+    """Raise ConfigError for an unknown command, which `--help` would hide."""
     if not _HELP.intersection(words):
         return
-    others = [word for word in words if word not in _HELP]
-    with suppress(CycloptsError):  # something is missing: help says what
-        _, bound, _ = app.meta.parse_args(others, exit_on_error=False, print_error=False)
+    without_help = [word for word in words if word not in _HELP]
+    with suppress(CycloptsError):  # something is missing: the help shows what
+        _, bound, _ = app.meta.parse_args(without_help, exit_on_error=False, print_error=False)
         try:
             app.parse_args(bound.args, exit_on_error=False, print_error=False)
         except UnusedCliTokensError as error:
-            raise ConfigError(_misunderstood(error)) from error
+            raise ConfigError(_usage_text(error)) from error
 
 
-def _no_command(word: str) -> str:
+def _unknown_command(word: str) -> str:
     near = difflib.get_close_matches(word, NAMES, n=1)
     hint = f"did you mean `dlq {near[0]}`?" if near else "see `dlq --help`"
-    return f"there is no command {word[:40]!r}; {hint}"
+    return f"unknown command {word[:40]!r}; {hint}"
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     sys.stderr.write(f"dlq: {clean_lines(text)}\n")
 
 
@@ -308,28 +308,27 @@ def _debug() -> None:
         traceback.print_exc()
 
 
-def _readable(error: DeadLetterError) -> str:
+def _error_text(error: DeadLetterError) -> str:
     if not isinstance(error, QueryError) or not error.query:
         return str(error)
-    # The pointer must stand under the token, so what is before it is measured as
-    # it is shown.
+    # The pointer must stand under the token, so the text before it is measured as it
+    # is displayed.
     before = clean(error.query[: error.at])
     shown = clean(error.query)
     return f"{error.text}\n  {shown}\n  {' ' * len(before)}^"
 
 
-def _misunderstood(error: CycloptsError) -> str:
+def _usage_text(error: CycloptsError) -> str:
     error.verbose = False
     chain = list(error.command_chain or ())
     if isinstance(error, UnusedCliTokensError) and not chain and error.unused_tokens:
-        return _no_command(error.unused_tokens[0])
+        return _unknown_command(error.unused_tokens[0])
     text = str(error).strip()
     return f"{text} See `{' '.join(['dlq', *chain])} --help`."
 
 
-def _nobody_reads() -> int:
-    # The other end of the pipe has seen enough. What Python flushes on its way
-    # out has to go somewhere.
+def _reader_gone() -> int:
+    # The reader has closed the pipe. What Python flushes at its end must not fail.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     return ExitCode.OK

@@ -33,11 +33,11 @@ _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EN
 @contextmanager
 def new_file(out: str | Path, *, force: bool) -> Iterator[BinaryIO]:
     """
-    Write a file that is there as a whole, or not at all.
+    Write a file that appears under its name only when it is complete.
 
-    It has a temporary name beside its own until it is on the disk. Nobody else may
-    read it. One that is there already is replaced only by `force`; a link is not
-    followed, and a device or pipe is written to as it is.
+    Until it is on the disk, the file has a temporary name in the same directory. Only
+    its owner can read it. An existing file is replaced only with `force`. Links are not
+    followed; devices and pipes are written to directly.
     """
     path = Path(out)
     if _is_special(path, force=force):
@@ -61,7 +61,7 @@ def new_file(out: str | Path, *, force: bool) -> Iterator[BinaryIO]:
         if error.errno not in _FULL:
             raise
         raise Unavailable(
-            f"cannot write {out}: {error.strerror}; nothing was left under that name"
+            f"cannot write {out}: {error.strerror}; no file of that name was created"
         ) from error
     finally:
         with suppress(FileNotFoundError):
@@ -70,7 +70,7 @@ def new_file(out: str | Path, *, force: bool) -> Iterator[BinaryIO]:
 
 @contextmanager
 def readable(file: BinaryIO) -> Iterator[BinaryIO]:
-    """Give the same bytes as a file that can be read twice; a pipe is copied."""
+    """Yield a file that can be read twice, with the same bytes; copy a pipe first."""
     if file.seekable():
         yield file
         return
@@ -79,21 +79,21 @@ def readable(file: BinaryIO) -> Iterator[BinaryIO]:
             shutil.copyfileobj(file, copy, 1024 * 1024)
         except OSError as error:
             raise ConfigError(
-                f"cannot keep what is read in {tempfile.gettempdir()}:"
-                f" {error.strerror}; TMPDIR names another place"
+                f"cannot store the input in {tempfile.gettempdir()}: {error.strerror};"
+                " set TMPDIR to another directory"
             ) from error
         copy.seek(0)
         yield copy
 
 
 def _is_special(path: Path, *, force: bool) -> bool:
-    """Return whether something is there that is not a file; refuse what may not go."""
+    """Return whether the path is a device or pipe; raise if it must not be written."""
     if path.is_symlink() and force:
-        raise ConfigError(f"cannot write {path}: it is a link; name what it leads to")
+        raise ConfigError(f"cannot write {path}: it is a symbolic link; name its target")
     if not path.exists() and not path.is_symlink():
         return False
     if not force:
-        raise Conflict(f"{path} is there already: --force overwrites it")
+        raise Conflict(f"{path} already exists: overwrite it with --force")
     if path.is_dir():
         raise ConfigError(f"cannot write {path}: it is a directory")
     return not path.is_file()
@@ -102,9 +102,9 @@ def _is_special(path: Path, *, force: bool) -> bool:
 def _name(temporary: Path, path: Path, *, force: bool) -> None:
     if not force:
         try:
-            os.link(temporary, path)  # unlike a rename, it replaces nothing
+            os.link(temporary, path)  # unlike a rename, a link never replaces a file
         except FileExistsError as error:
-            raise Conflict(f"{path} is there already: --force overwrites it") from error
+            raise Conflict(f"{path} already exists: overwrite it with --force") from error
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
@@ -184,20 +184,20 @@ async def import_(
     """
     name = "standard input" if file == STANDARD else Path(file).name
     with _reading(file) as given, readable(given) as archive:
-        times = 3 if desk.server and not salvage else 2  # checked there as well
+        times = 3 if desk.server and not salvage else 2  # the server checks it as well
         async with desk.office(make=True) as office:
             with (
                 _naming(name),
-                _telling_notes(desk),
-                reading(desk, "taking in", archive, times=times) as letters,
+                _notes_printed(desk),
+                reading(desk, "importing", archive, times=times) as letters,
             ):
                 result = await office.import_(letters, desk.by(reason), name=name, salvage=salvage)
     if desk.as_json:
         desk.document(result)
     else:
-        desk.tell(f"{many(result.added, 'letter')} taken in from {name}.")
+        desk.tell(f"{many(result.added, 'letter')} imported from {name}.")
         if result.known:
-            desk.tell(f"{many(result.known, 'letter')} left alone: here already.")
+            desk.tell(f"{many(result.known, 'letter')} not changed: already here.")
     for problem in result.problems:
         desk.warn(str(problem))
     more = result.wrong - len(result.problems)
@@ -207,8 +207,8 @@ async def import_(
 
 
 @contextmanager
-def _telling_notes(desk: Desk) -> Iterator[None]:
-    """Say what was done before an error or an interrupt, however that ends us."""
+def _notes_printed(desk: Desk) -> Iterator[None]:
+    """Print the notes of an error or interrupt: what was done before it."""
     try:
         yield
     except BaseException as error:
@@ -229,7 +229,9 @@ def _naming(archive: str) -> Iterator[None]:
 def _writing(out: str, *, force: bool) -> Iterator[BinaryIO]:
     if out == STANDARD:
         if sys.stdout.isatty():
-            raise ConfigError("letters hold bytes that a terminal may obey: name a file with --out")
+            raise ConfigError(
+                "letters may contain control sequences of the terminal: name a file with --out"
+            )
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
@@ -282,7 +284,7 @@ async def repro(
     """
     app = app or default_settings().app
     if app is None:
-        raise ConfigError("say where the application is, as in: dlq repro ID shop:app")
+        raise ConfigError("name the App, as in: dlq repro ID shop:app")
     async with desk.office() as office:
         head, message = await office.letters.message(
             letter_id(letter), desk.by(reason), original=original, shown=reveal
@@ -294,17 +296,17 @@ async def repro(
         desk.document({"files": [str(into / name) for name in files]})
         return
     desk.tell(f"{' and '.join(str(into / name) for name in files)} written.")
-    desk.hint(f"It fails until it is mended: pytest {into / test}")
+    desk.hint(f"The test fails until the handler is fixed: pytest {into / test}")
 
 
 def _write(into: Path, files: dict[str, str], *, force: bool) -> None:
-    there = [name for name in files if (into / name).exists()]
-    if there and not force:  # before any of them is written
-        raise Conflict(f"{into / there[0]} is there already: --force overwrites it")
+    existing = [name for name in files if (into / name).exists()]
+    if existing and not force:  # checked before any file is written
+        raise Conflict(f"{into / existing[0]} already exists: overwrite it with --force")
     try:
         into.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"{into} cannot be written to: {error.strerror}") from error
+        raise ConfigError(f"cannot create {into}: {error.strerror}") from error
     for name, text in files.items():
         with new_file(into / name, force=force) as file:
             file.write(text.encode())

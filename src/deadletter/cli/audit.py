@@ -1,4 +1,4 @@
-"""dlq audit: who did what, its end to be anchored elsewhere, and seals made anew."""
+"""dlq audit: list the audit, print its end as an anchor, and renew seals."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -54,11 +54,7 @@ async def audit(
             desk.document(entry)
         return
     if not found:
-        desk.tell(
-            "Nobody has done anything yet."
-            if wanted == AuditFilter()
-            else "The audit has no such entry."
-        )
+        desk.tell("The audit is empty." if wanted == AuditFilter() else "No audit entry matches.")
         return
     shown = table()
     for name in ("when", "who", "did", "to", "why"):
@@ -114,7 +110,7 @@ async def seal(*, reason: Reason = "", desk: AtDesk) -> ExitCode:
         store = engine.letters
         if not isinstance(store, Examining):
             raise ConfigError(
-                "this office keeps no seals: name one in SQLite, PostgreSQL or MongoDB"
+                "this office has no seals: name an office in SQLite, PostgreSQL or MongoDB"
                 " with --office"
             )
         if isinstance(engine.broker, Reconciles):
@@ -131,7 +127,7 @@ async def seal(*, reason: Reason = "", desk: AtDesk) -> ExitCode:
     if desk.as_json:
         desk.document({"sealed": sealed})
     else:
-        desk.tell(f"{many(sealed, 'letter')} sealed as they are now.")
+        desk.tell(f"{many(sealed, 'letter')} sealed in their current form.")
     return ExitCode.OK
 
 
@@ -139,7 +135,7 @@ def _append(path: Path, line: str) -> None:
     try:
         append_anchor(path, line)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written to: {error.strerror}") from error
+        raise ConfigError(f"cannot write to {path}: {error.strerror}") from error
 
 
 def _span(text: str) -> timedelta:

@@ -18,7 +18,7 @@ from deadletter.observe.dashboard import dashboard
 from deadletter.office.audit import check_anchors
 from deadletter.office.doctor import Check, Health, examine, worst
 from deadletter.office.verify import CONFLICTS, Conflicts, Verified
-from deadletter.office.verify import verify as add_up
+from deadletter.office.verify import verify as verify_office
 from deadletter.ports import LetterStore
 from deadletter.wiring.engines import key_ring
 
@@ -48,11 +48,11 @@ async def verify(*, anchors: Path | None = None, desk: AtDesk) -> ExitCode:
             these entries (default: the file in the settings).
     """
     async with desk.engine() as engine:
-        with bar(desk, "adding up", None):
-            found = await add_up(engine.broker, engine.letters)
+        with bar(desk, "verifying", None):
+            found = await verify_office(engine.broker, engine.letters)
             if engine.letters is not None:
                 named = desk.settings.anchors.file
-                found = await _anchored(found, anchors, named, engine.letters)
+                found = await _with_anchors(found, anchors, named, engine.letters)
         counts = engine.broker.features.tallies
     code = ExitCode.OK if found.ok else ExitCode.CHECK_FAILED
     if desk.as_json:
@@ -88,24 +88,24 @@ async def verify(*, anchors: Path | None = None, desk: AtDesk) -> ExitCode:
         if counts:
             total = sum(line.sent for line in found.mailboxes)
             desk.tell(f"✓ {many(total, 'message')} and {letters}", "green")
-        else:  # without the sign: of messages nothing is known
+        else:  # without the sign, because messages are not counted
             desk.tell(letters)
     _show_conflicts(desk, found.conflicts)
     for text in found.unseen:
-        desk.show(Text(clean(f"Not seen: {text}"), style="dim"))
+        desk.show(Text(clean(f"Not checked: {text}"), style="dim"))
     return code
 
 
-async def _anchored(
+async def _with_anchors(
     found: Verified, anchors: Path | None, named: str | None, store: LetterStore
 ) -> Verified:
-    """Compare with the anchors of a file, or of the one that the settings name."""
+    """Add findings of anchors, from the given file or from the file in the settings."""
     if anchors is None:
         if named is None:
             return found
         anchors = Path(named)
         if not anchors.exists():
-            text = f"There is no file {named} yet, which the settings name for anchors."
+            text = f"The file of anchors in the settings, {named}, does not exist yet."
             return replace(found, unseen=(*found.unseen, text))
     wrong = await check_anchors(_lines(anchors), store.audit)
     return replace(found, findings=(*found.findings, *wrong))
@@ -115,7 +115,7 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text("utf-8").splitlines()
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _show_conflicts(desk: Desk, found: Conflicts) -> None:
@@ -123,8 +123,8 @@ def _show_conflicts(desk: Desk, found: Conflicts) -> None:
         return
     desk.show(
         Text(
-            f"! {many(found.total, 'letter')} with an id or key that was used with"
-            f" another body as well, {found.open:,} still open:",
+            f"! {many(found.total, 'letter')} with an id or key that was also used with"
+            f" another body, {found.open:,} still open:",
             style="yellow",
         )
     )
@@ -150,7 +150,7 @@ async def doctor(*, desk: AtDesk) -> ExitCode:
 
 
 def show_checks(desk: Desk, checks: Sequence[Check]) -> ExitCode:
-    """Print each check and its result; a failed check has an exit code of its own."""
+    """Print each check and its result; return 6 if a check failed."""
     failed = worst(checks) is Health.FAIL
     code = ExitCode.CHECK_FAILED if failed else ExitCode.OK
     if desk.as_json:
@@ -237,7 +237,7 @@ async def cloudwatch(
     if desk.as_json:
         desk.document({"alarms": names})
     else:
-        desk.tell(f"{many(len(names), 'alarm')} made or changed.", "green")
+        desk.tell(f"{many(len(names), 'alarm')} created or updated.", "green")
 
 
 async def _sources(desk: Desk) -> tuple[str, ...]:

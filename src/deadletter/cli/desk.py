@@ -40,9 +40,9 @@ _MOST: Final = 4096  # characters
 
 def given_token(environ: Mapping[str, str]) -> str | None:
     """
-    The token in DLQ_TOKEN, or in the file that DLQ_TOKEN_FILE names.
+    Return the token in DLQ_TOKEN, or in the file that DLQ_TOKEN_FILE names.
 
-    A file that others may read is refused, as ssh does.
+    Raises ConfigError if other users may read the file, as ssh does for its keys.
     """
     if token := environ.get(NAME, "").strip():
         return _checked(token, NAME)
@@ -58,17 +58,17 @@ def _read(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the token in {file}: {error}") from error
     if stat.S_IMODE(mode) & 0o077:
-        raise ConfigError(f"others may read {file}, which holds a token: chmod 600 it")
+        raise ConfigError(f"{file} holds a token and other users may read it: run chmod 600 {file}")
     if not token:
-        raise ConfigError(f"there is no token in {file}")
+        raise ConfigError(f"{file} must contain a token, but it is empty")
     return _checked(token, str(file))
 
 
 def _checked(token: str, where: str) -> str:
     if not is_word(token):
         raise ConfigError(
-            f"what is in {where} is not a token: it is one word of ASCII, without"
-            " spaces or line breaks"
+            f"{where} does not contain a valid token: a token is one word of ASCII,"
+            " without spaces or line breaks"
         )
     return token
 
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from deadletter.app import App
     from deadletter.client import Client, QueueClient
 
-PIPE_WIDTH: Final = 160  # columns when nobody says how wide the other end is
+PIPE_WIDTH: Final = 160  # columns if output is not a terminal and COLUMNS is not set
 
 
 class Desk:
@@ -108,7 +108,7 @@ class Desk:
 
     @cached_property
     def url(self) -> str:
-        """The engine this is about."""
+        """Return the URL of the engine."""
         return self.given_url or self.settings.url
 
     @cached_property
@@ -149,14 +149,14 @@ class Desk:
         return By(self.actor, reason)
 
     def file(self) -> Path | None:
-        """The file the office lives in, if it lives in one."""
+        """Return the file of the office, if its store is a file."""
         return file_of(self.office_url or self.url)
 
     @cached_property
     def server(self) -> str | None:
-        """The server that is asked instead of an engine, if somebody says."""
+        """Return the URL of the server to use instead of an engine, if one is named."""
         if self._given_server and (self.given_url or self.given_office):
-            raise ConfigError("--server asks a server, --url an engine: give one")
+            raise ConfigError("--server cannot be combined with --url or --office: give one")
         if self.given_url or self.given_office:
             return None
         named = self._given_server or os.environ.get("DLQ_SERVER") or None
@@ -165,12 +165,14 @@ class Desk:
         return named
 
     def check_unnamed(self) -> None:
-        """Refuse --server to who is one; DLQ_SERVER is for those who ask it."""
+        """Raise ConfigError for --server, which a server cannot use; ignore DLQ_SERVER."""
         if self._given_server is not None:
-            raise ConfigError("a server serves an engine, not another server: --url")
+            raise ConfigError(
+                "--server does not apply here: a server serves an engine; name it with --url"
+            )
 
     def check_here(self) -> None:
-        """Refuse to go on where a server is named: it cannot do this for us."""
+        """Raise ConfigError if a server is named: the command needs the engine itself."""
         if self.server is not None:
             raise ConfigError(
                 "this command works on the engine itself, not through a server: run it"
@@ -184,7 +186,7 @@ class Desk:
 
     @asynccontextmanager
     async def engine(self, *, make: bool = False) -> AsyncIterator[Engine]:
-        """The engine, open; a file that is not there is made only if asked to."""
+        """Open the engine; create a missing file only if `make` is true."""
         self.check_here()
         async with opened(self.url, office=self.office_url, make=make) as engine:
             self.name_office(self.office_of(engine))
@@ -213,7 +215,7 @@ class Desk:
 
     @cached_property
     def ways(self) -> Ways:
-        """The servers of others that settings name."""
+        """Return the servers of other systems that the settings name."""
         return Ways(self.settings.source_urls, clock=self.clock, home=self.url)
 
     def _fits(self, mailbox: str, message: Message) -> bool:
@@ -221,7 +223,7 @@ class Desk:
 
     @cached_property
     def app(self) -> "App | None":
-        """The App that the settings name; one that cannot be loaded is told of."""
+        """Return the App that the settings name; warn if it cannot be loaded."""
         if self.settings.app is None:
             return None
         from deadletter.loading import load_app  # noqa: PLC0415 -- the runtime
@@ -234,12 +236,12 @@ class Desk:
 
     @asynccontextmanager
     async def office(self, *, make: bool = False) -> AsyncIterator[OfficeProtocol]:
-        """Open the office: the one behind the server, or the one here."""
+        """Open the office: of the server if one is named, otherwise of the engine."""
         if self.server is None:
             async with self.here(make=make) as office:
                 yield office
             return
-        self.name_office(f"the one of {self.server}")
+        self.name_office(f"on {self.server}")
         async with self.client(self.server) as client:
             yield client.office
 
@@ -254,7 +256,7 @@ class Desk:
 
     @asynccontextmanager
     async def queue_server(self) -> AsyncIterator["QueueClient"]:
-        """Connect to the queue server: the one that is named, or the one on this machine."""
+        """Connect to the named queue server, or to the one on this machine."""
         from deadletter.client import QueueClient  # noqa: PLC0415 -- needs an extra
 
         here = self.settings.serve
@@ -264,29 +266,29 @@ class Desk:
                 yield client
 
     def show(self, what: RenderableType) -> None:
-        """Something made for eyes, on standard output."""
+        """Print a table or styled text to standard output."""
         self.out.print(what)
 
     def tell(self, text: str, style: str = "") -> None:
-        """One line on standard output."""
+        """Print one line to standard output."""
         self.out.print(Text(clean(text), style=style), soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        """Print a warning for people and scripts to standard error."""
+        """Print a warning to standard error."""
         self.err.print(Text(clean(text), style="dim"), soft_wrap=True)
 
     def hint(self, text: str) -> None:
-        """Print a hint to standard error, if a person watches."""
+        """Print a hint to standard error, if it is a terminal."""
         if self.is_watched:
             self.warn(text)
 
-    def name_office(self, place: str) -> None:
-        """Say which office a command looks at, also where nobody watches."""
+    def name_office(self, url: str) -> None:
+        """Print which office the command uses, unless the output is JSON."""
         if not self.as_json:
-            self.warn(f"Office: {redact(place)}")
+            self.warn(f"Office: {redact(url)}")
 
     def document(self, value: object) -> None:
-        """One JSON document, on one line."""
+        """Print one JSON document on one line."""
         text = encode_document(value, enc_hook=str).decode()
         sys.stdout.write(clean_json(text) + "\n")
 
@@ -300,22 +302,24 @@ def _explained() -> Iterator[None]:
         yield
     except Unreachable as error:
         raise Unavailable(
-            f"{error}; `dlq serve` starts one, --server or DLQ_SERVER names another"
+            f"{error}; start a server with `dlq serve`, or name another one with --server"
+            " or DLQ_SERVER"
         ) from error
     except Unauthenticated as error:
         raise Refused(
-            f"{error}; yours is in DLQ_TOKEN, or in the file that DLQ_TOKEN_FILE names"
+            f"{error}; the command reads it from DLQ_TOKEN, or from the file that"
+            " DLQ_TOKEN_FILE names"
         ) from error
 
 
 def _shown(url: str) -> str:
-    """A URL as a word for the shell, unless there may be a secret in it."""
+    """Quote a URL for the shell; return … instead if it may contain a secret."""
     parts = urlsplit(url)
     return "…" if "@" in parts.netloc or parts.query else shlex.quote(url)
 
 
 class _Console(Console):
-    """A console that leaves it to us what a reader who has gone away means."""
+    """A console that raises BrokenPipeError when the reader has gone away."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -329,4 +333,4 @@ def _console(*, stderr: bool) -> Console:
 
 
 AtDesk: TypeAlias = Annotated[Desk, Parameter(parse=False)]
-"""How a command asks for its desk."""
+"""The type of the parameter through which a command receives its desk."""

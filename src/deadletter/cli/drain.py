@@ -1,4 +1,4 @@
-"""dlq drain: take in the dead letters of others."""
+"""dlq drain: import dead letters of other systems."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ from .ui import (
 )
 from .work import log_lines, metered
 
-LOOK: Final = 1_000  # things looked at without taking them, unless told otherwise
+LOOK: Final = 1_000  # letters of a dry run, and of one batch, unless --limit is given
 _SAMPLES: Final = 20
 _SETTLE_EVERY: Final = 2.0  # seconds between looks at copies sent to others
 
@@ -60,16 +60,16 @@ class Sums:
     def __init__(self) -> None:
         self.rows: Counter[Row] = Counter()
         self.new = 0
-        self.known = 0  # letters that were here already
-        self.refused = 0  # by the office: they stay where they are
-        self.hidden: dict[str, Hidden] = {}  # by place: somebody else has them
+        self.known = 0  # letters that the office already had
+        self.refused = 0  # rejected by the office; they stay in their dead queue
+        self.hidden: dict[str, Hidden] = {}  # by place: messages in flight elsewhere
 
     @property
     def taken(self) -> int:
         return self.rows.total()
 
     def add(self, place: str, taken: Sequence[TakenIn]) -> None:
-        """Count what was taken there."""
+        """Count the letters that were taken from a place."""
         for one in taken:
             if one.kept is None:
                 self.refused += 1
@@ -117,14 +117,14 @@ async def drain(
         reason: Why; recorded in the audit.
     """
     if follow and (dry_run or limit is not None):
-        raise ConfigError("--follow goes on: it has neither --limit nor --dry-run")
+        raise ConfigError("--follow cannot be combined with --limit or --dry-run")
     desk.check_here()
     name = desk.ways.named(server)
     async with opened_foreign(desk.ways.url(name), clock=desk.clock) as foreign:
         drains = await dead_places(foreign, queues, may_be_none=not follow)
         if not drains:
             desk.hint(
-                "No place there is known to hold dead letters. Name other places, as in"
+                "No dead queue was recognised on this server. Name one, as in"
                 " `dlq drain SERVER orders-dlq`."
             )
         async with desk.here(make=True) as office:
@@ -138,7 +138,7 @@ async def drain(
 
 
 class _Draining:
-    """Steps that all ways of draining share."""
+    """The steps that dry runs, single runs and --follow share."""
 
     def __init__(
         self, desk: Desk, office: Office, trusted: Trusted, server: str, foreign: Foreign
@@ -163,7 +163,7 @@ class _Draining:
         )
 
     async def settle(self) -> int:
-        """Settle copies of replays that did not come back, or that are known."""
+        """Settle replayed copies that did not fail again, or whose outcome is known."""
         probes = {self._server: self._probe}
         store, ways = self.office.store, self.desk.ways
         return await settle_all(store, self.desk.clock, ways, probes=probes)
@@ -185,8 +185,8 @@ async def _take(
     _show(desk, sums)
     if sums.refused:
         desk.err.print(
-            f"The office refuses {many(sums.refused, 'letter')}: what they are about "
-            "stays where it is.",
+            f"The office rejected {many(sums.refused, 'letter')}: their messages stay in "
+            "the dead queue.",
             soft_wrap=True,
         )
         return ExitCode.UNAVAILABLE
@@ -212,10 +212,10 @@ async def _empty(work: _Draining, drain: Drain, left: int | None, sums: Sums) ->
 
 
 async def _count_hidden(drain: Drain, sums: Sums) -> None:
-    """Note what an empty place still has, and nobody sees: a drain may have died."""
+    """Count messages in flight in an empty place: another drain may have died."""
     if isinstance(drain, Hides):
         hidden = await drain.hidden()
-        count = hidden.count - sums.refused  # those are held by us
+        count = hidden.count - sums.refused  # this run still holds the rejected ones
         if count > 0:
             sums.hidden[drain.place] = Hidden(count, hidden.seconds)
 
@@ -224,7 +224,7 @@ async def _look(work: _Draining, drains: Sequence[Drain], limit: int) -> None:
     desk, sums = work.desk, Sums()
     seen: list[DeadLetter] = []
     for drain in drains:
-        await drain.depth()  # raises if there is no such place
+        await drain.depth()  # raises if the place does not exist
         intake = work.intake(drain, _nobody)
         letters = await intake.look(limit - len(seen))
         await intake.end()
@@ -292,20 +292,21 @@ def _show(desk: Desk, sums: Sums, *, is_look: bool = False) -> None:
         return
     for place, hidden in sums.hidden.items():
         desk.tell(
-            f"{place}: {many(hidden.count, 'message')} in flight. What an interrupted"
-            f" drain held is visible again within {span(hidden.seconds)}: drain again."
+            f"{place}: {many(hidden.count, 'message')} in flight. Messages that an"
+            f" interrupted drain held become visible within {span(hidden.seconds)}: drain"
+            " again."
         )
     if not sums.taken and sums.hidden:
         return
     if not sums.taken:
-        desk.tell("Nothing is dead there.")
+        desk.tell("No dead letters found.")
         return
     desk.show(_table(sums.rows))
     if is_look:
-        desk.tell(f"{many(sums.taken, 'letter')} found; nothing was taken.")
+        desk.tell(f"{many(sums.taken, 'letter')} found; nothing was imported.")
         return
-    known = f", {sums.known:,} of them known already" if sums.known else ""
-    desk.tell(f"{many(sums.taken, 'letter')} taken in{known}.")
+    known = f", {sums.known:,} of them already known" if sums.known else ""
+    desk.tell(f"{many(sums.taken, 'letter')} imported{known}.")
 
 
 def _table(rows: Counter[Row]) -> Table:

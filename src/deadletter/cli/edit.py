@@ -24,16 +24,16 @@ from deadletter.office.diff import Difference, Sign, differences
 from .desk import AtDesk, Desk
 from .options import Flag, Reason, Yes, header_of, letter_id, read_body
 from .streams import left_to_child
-from .ui import agreed, short
+from .ui import ask_to_confirm, short
 
 
 class Draft:
-    """A file that nobody else may read, there until it is forgotten."""
+    """A private temporary file with the body of a message, to be edited."""
 
     def __init__(self, command: list[str], body: bytes, name: str) -> None:
-        if _is_odd(body):
+        if _is_binary(body):
             raise ConfigError(
-                "the body is not text, and an editor would spoil it: give another one"
+                "the body is not text, and an editor would damage it: give a new body"
                 " with --body FILE"
             )
         self._command = command
@@ -47,7 +47,9 @@ class Draft:
         with left_to_child():
             code = await self._run()
         if code != 0:
-            raise ConfigError(f"{self._command[0]} ended with an error: nothing was changed")
+            raise ConfigError(
+                f"the editor {self._command[0]} ended with exit code {code}: nothing was changed"
+            )
         return self._after()
 
     @property
@@ -56,7 +58,7 @@ class Draft:
         return self.file.exists() and self._after() != self._before
 
     def forget(self) -> None:
-        """Take it away, and whatever the editor left beside it."""
+        """Delete the file, and files that the editor left in its directory."""
         shutil.rmtree(self.file.parent, ignore_errors=True)
 
     async def _run(self) -> int:
@@ -64,8 +66,8 @@ class Draft:
             process = await asyncio.create_subprocess_exec(*self._command, str(self.file))
         except OSError as error:
             raise ConfigError(
-                f"the editor {self._command[0]} cannot be run ({error.strerror}): set"
-                " EDITOR to one that can, or give --body FILE"
+                f"could not start the editor {self._command[0]} ({error.strerror}): set"
+                " EDITOR to another one, or give the body with --body FILE"
             ) from error
         return await process.wait()
 
@@ -73,25 +75,25 @@ class Draft:
         try:
             after = self.file.read_bytes()
         except OSError as error:
-            raise ConfigError(f"cannot read what was written: {error.strerror}") from error
+            raise ConfigError(f"cannot read the edited file: {error.strerror}") from error
         if not self._before.endswith(b"\n") and after.endswith(b"\n"):
-            return after[:-1]  # editors end every line, also the last one
+            return after[:-1]  # editors add a line break to the last line
         return after
 
 
 def editor() -> list[str]:
-    """The command of the editor that somebody named."""
+    """Return the command of the editor in VISUAL or EDITOR."""
     given = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     try:
         words = shlex.split(given or "")
     except ValueError as error:
-        raise ConfigError(f"EDITOR is not a command ({error}): set it") from error
+        raise ConfigError(f"EDITOR is not a valid command ({error}): {given!a}") from error
     if not words:
-        raise ConfigError("no editor is named: set EDITOR, or give --body FILE")
+        raise ConfigError("no editor is set: set EDITOR, or give the body with --body FILE")
     return words
 
 
-def _is_odd(body: bytes) -> bool:
+def _is_binary(body: bytes) -> bool:
     try:
         return "\x00" in body.decode()
     except UnicodeDecodeError:
@@ -148,7 +150,7 @@ async def edit(
         check_revision(head, head.revision)
         head, before = await office.letters.message(head.id, by, shown=in_editor or reveal)
         draft = Draft(command, before.body, short(head.id)) if in_editor else None
-        with _looked_after(desk, draft):
+        with _kept_on_error(desk, draft):
             if draft is not None:
                 changes = Changes(body=await draft.edited())
             elif new or unset:
@@ -162,8 +164,8 @@ async def edit(
 
 
 @contextmanager
-def _looked_after(desk: Desk, draft: Draft | None) -> Iterator[None]:
-    """Take a draft away afterwards, or say where it is if it came to nothing."""
+def _kept_on_error(desk: Desk, draft: Draft | None) -> Iterator[None]:
+    """Delete the draft at the end; keep it and print its path if the edit failed."""
     if draft is None:
         yield
         return
@@ -171,7 +173,7 @@ def _looked_after(desk: Desk, draft: Draft | None) -> Iterator[None]:
         yield
     except BaseException:
         if draft.is_changed:
-            desk.warn(f"What you wrote is in {draft.file}")
+            desk.warn(f"Your changes are in {draft.file}")
         else:
             draft.forget()
         raise
@@ -180,24 +182,24 @@ def _looked_after(desk: Desk, draft: Draft | None) -> Iterator[None]:
 
 def _ask(desk: Desk, head: LetterHead, found: Sequence[Difference], *, yes: bool) -> None:
     if not desk.as_json:
-        for part in told(found):
+        for part in difference_lines(found):
             desk.show(part)
-    agreed(desk, f"edit letter {short(head.id)}", yes=yes)
+    ask_to_confirm(desk, f"edit letter {short(head.id)}", yes=yes)
 
 
 def _report(desk: Desk, head: LetterHead, found: Sequence[Difference]) -> None:
     if desk.as_json:
         desk.document({"id": head.id, "revision": head.revision, "differences": found})
     elif not found:
-        desk.tell("Nothing differs: the letter is as it was.")
+        desk.tell("No difference: the letter was not changed.")
     else:
         desk.tell(f"Letter {short(head.id)} edited.")
         dlq, name = desk.dlq, short(head.id)
         desk.hint(f"Next: {dlq} replay {name} · {dlq} show {name}")
 
 
-def told(found: Sequence[Difference], *, most: int | None = None) -> Iterator[Text]:
-    """Yield the difference line by line, with a maximum number of lines per part."""
+def difference_lines(found: Sequence[Difference], *, most: int | None = None) -> Iterator[Text]:
+    """Yield the difference line by line, at most `most` lines per part."""
     for difference in found:
         yield Text(difference.part, style="bold")
         for line in difference.lines[:most]:
@@ -210,5 +212,5 @@ def _headers(headers: Headers, new: Sequence[tuple[str, bytes]], removed: Sequen
     names = {name for name, _ in new} | set(removed)
     missing = set(removed) - {name for name, _ in headers}
     if missing:
-        raise ConfigError(f"it has no header {min(missing)[:40]!r}")
+        raise ConfigError(f"the message has no header {min(missing)[:40]!r} to remove")
     return (*(pair for pair in headers if pair[0] not in names), *new)

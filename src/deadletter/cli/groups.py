@@ -32,8 +32,8 @@ from .ui import (
     number_column,
     pages,
     percent,
+    show_next_page,
     table,
-    tell_of_more,
     text_column,
 )
 
@@ -45,9 +45,9 @@ _VALUES: Final = 3
 def show_variants(desk: Desk, found: Variants) -> None:
     """Show what letters share, and the different texts of their errors."""
     if not found.looked_at:
-        desk.tell("None of its letters is there any more.", "dim")
+        desk.tell("All its letters have been purged.", "dim")
         return
-    desk.tell(f"What they share, {_sample(found)}:")
+    desk.tell(f"Common values, {_sample(found)}:")
     shown = table()
     firm_column(shown, "field")
     number_column(shown, "letters")
@@ -67,12 +67,12 @@ def show_variants(desk: Desk, found: Variants) -> None:
     desk.show(indented(shown))
     masked = [one.field for one in found.traits if one.is_masked]
     own = [one.field for one in found.traits if not (one.tells or one.is_masked)]
-    for what, fields in (("hardly ever the same", own), ("masked, so not compared", masked)):
+    for what, fields in (("almost always different", own), ("masked, so not compared", masked)):
         if fields:
             desk.tell(f"  {what}: {', '.join(fields)}", "dim")
     desk.tell("")
-    many = "text" if found.distinct_texts == 1 else "texts"
-    desk.tell(f"{found.distinct_texts:,} error {many}, without what varies:")
+    texts_of = "text" if found.distinct_texts == 1 else "texts"
+    desk.tell(f"{found.distinct_texts:,} error {texts_of}, without variable parts:")
     texts = table()
     number_column(texts, "letters")
     text_column(texts, "text")
@@ -86,7 +86,7 @@ def _sample(found: Variants) -> str:
     if found.opened < found.looked_at:
         sample += f" (contents of {found.opened:,})"
     if found.compared:
-        sample += f", beside {found.compared:,} others of the mailbox"
+        sample += f", compared with {found.compared:,} others of the mailbox"
     return sample
 
 
@@ -112,10 +112,10 @@ async def merge(into: str, /, *others: str, reason: Reason = "", desk: AtDesk) -
         reason: Why; recorded in the audit.
     """
     if not others:
-        raise ConfigError("name at least two groups: `dlq groups` shows their names")
+        raise ConfigError("name at least two groups: `dlq groups` lists them")
     async with desk.office() as office:
         done = await office.groups.merge(into, others, desk.by(reason))
-    _tell(desk, done, f"{many(done.moved, 'letter')} moved to {done.group}.")
+    _show_done(desk, done, f"{many(done.moved, 'letter')} moved to {done.group}.")
     _hint(desk, others[0])
 
 
@@ -139,7 +139,7 @@ async def split(
     """
     async with desk.office() as office:
         done = await office.groups.split(group, query, desk.by(reason))
-    _tell(desk, done, f"{many(done.moved, 'letter')} moved to {done.group}.")
+    _show_done(desk, done, f"{many(done.moved, 'letter')} moved to {done.group}.")
     _hint(desk, done.group)
 
 
@@ -153,7 +153,7 @@ async def undo(group: str, /, *, reason: Reason = "", desk: AtDesk) -> None:
     """
     async with desk.office() as office:
         done = await office.groups.undo(group, desk.by(reason))
-    _tell(desk, done, f"{many(done.moved, 'letter')} moved back to {done.group}.")
+    _show_done(desk, done, f"{many(done.moved, 'letter')} moved back to {done.group}.")
 
 
 async def rules(*, desk: AtDesk) -> None:
@@ -168,8 +168,8 @@ async def rules(*, desk: AtDesk) -> None:
         desk.tell("No groups were merged or split.")
     for line in lines:
         what = f"letters with {line.query}" if line.query else "all letters"
-        said = f"{line.group}: {what} belong to {line.target} ({line.actor})"
-        desk.show(indented(Text(clean(said))))
+        text = f"{line.group}: {what} belong to {line.target} ({line.actor})"
+        desk.show(indented(Text(clean(text))))
 
 
 async def regroup(*, desk: AtDesk) -> None:
@@ -186,25 +186,25 @@ async def regroup(*, desk: AtDesk) -> None:
     desk.tell(f"{many(moved, 'letter')} moved. Every letter is in its group.")
 
 
-def _tell(desk: Desk, done: Regrouped, said: str) -> None:
+def _show_done(desk: Desk, done: Regrouped, text: str) -> None:
     if desk.as_json:
         desk.document(done)
     else:
-        desk.tell(said)
+        desk.tell(text)
 
 
 def _hint(desk: Desk, name: str) -> None:
     if not desk.as_json:
-        desk.hint(f"{desk.dlq} groups undo {clean(name)} takes it back.")
+        desk.hint(f"Undo it: {desk.dlq} groups undo {clean(name)}")
 
 
 _NARROW: Final = 100
-_TIGHT: Final = 61  # columns; with fewer, there is no room for shares and times
-_TIGHTEST: Final = 53  # columns; with fewer, nor for the status
+_WITH_TIMES: Final = 61  # columns from which there is room for shares and times
+_WITH_STATUS: Final = 53  # columns from which there is room for the status
 _STATUS: Final = 11  # columns that the status takes
 _SHORT: Final = 10
-_SHOWN: Final = 25  # groups, unless somebody says how many
-_MOST_SAID: Final = 100
+_SHOWN: Final = 25  # groups, unless --limit is given
+_MAX_ENTRIES: Final = 100  # of the audit
 _LONGEST_SNOOZE: Final = timedelta(days=366)
 _STYLES: Final = {
     GroupStatus.NEW: "yellow",
@@ -258,14 +258,14 @@ async def groups(
     if lines:
         desk.show(group_table(lines, desk.clock.now(), desk.out.width))
         name = lines[0].fingerprint
-        desk.hint(f"{desk.dlq} groups show {name} says what its letters share.")
-        desk.hint(f"{desk.dlq} list group:{name} shows the letters of a group.")
+        desk.hint(f"Show what the letters of a group share: {desk.dlq} groups show {name}")
+        desk.hint(f"List the letters of a group: {desk.dlq} list group:{name}")
     elif not desk.as_json:
         desk.tell(_nothing(status, everything=all_))
     words = ["groups", *(["--source", source] if source else [])]
     words += ["--status", status] if status else []
     words += ["--all"] if all_ else []
-    tell_of_more(desk, words, limit, after)
+    show_next_page(desk, words, limit, after)
 
 
 @app.command
@@ -281,15 +281,15 @@ async def show(group: str, /, *, desk: AtDesk) -> None:
     """
     async with desk.office() as office:
         line = await office.groups.get(group)
-        said = await office.audit(target=line.fingerprint, limit=_MOST_SAID)
+        entries = await office.audit(target=line.fingerprint, limit=_MAX_ENTRIES)
         variants = await office.groups.variants(line.fingerprint)
     if desk.as_json:
-        desk.document({"group": line, "said": said, "variants": variants})
+        desk.document({"group": line, "said": entries, "variants": variants})
         return
     _page(desk, line)
     show_variants(desk, variants)
-    for entry in said:
-        desk.show(indented(_said(entry)))
+    for entry in entries:
+        desk.show(indented(_entry_text(entry)))
 
 
 @app.command
@@ -302,7 +302,7 @@ async def ack(*groups: str, owner: str | None = None, reason: Reason = "", desk:
         owner: The person who is responsible for them; '' removes the owner.
         reason: What you know; becomes the note of the groups, and is recorded in the audit.
     """
-    await _say(desk, groups, GroupStatus.ONGOING, reason, owner=owner)
+    await _set_status(desk, groups, GroupStatus.ONGOING, reason, owner=owner)
 
 
 @app.command
@@ -323,7 +323,7 @@ async def resolve(
             do not make the group regressed.
         reason: Why; becomes the note of the groups, and is recorded in the audit.
     """
-    await _say(desk, groups, GroupStatus.RESOLVED, reason, version=version)
+    await _set_status(desk, groups, GroupStatus.RESOLVED, reason, version=version)
 
 
 @app.command
@@ -340,9 +340,11 @@ async def snooze(
     """
     length = duration(span.strip().lower())
     if length is None or not timedelta() < length <= _LONGEST_SNOOZE:
-        raise ConfigError("--for is a length of time up to a year, such as 90m, 24h, 7d or 2w")
+        raise ConfigError(
+            f"--for must be a time of up to a year, such as 90m, 24h, 7d or 2w, got {span!a}"
+        )
     until = desk.clock.now() + length
-    await _say(desk, groups, GroupStatus.SNOOZED, reason, until=until)
+    await _set_status(desk, groups, GroupStatus.SNOOZED, reason, until=until)
 
 
 @app.command
@@ -354,7 +356,7 @@ async def mute(*groups: str, reason: Reason = "", desk: AtDesk) -> None:
         groups: The names of the groups, or the beginnings of them.
         reason: Why; becomes the note of the groups, and is recorded in the audit.
     """
-    await _say(desk, groups, GroupStatus.MUTED, reason)
+    await _set_status(desk, groups, GroupStatus.MUTED, reason)
 
 
 for command in (merge, split, undo, rules, regroup):
@@ -362,15 +364,15 @@ for command in (merge, split, undo, rules, regroup):
 
 
 def group_table(lines: Sequence[GroupLine], now: datetime, width: int) -> Table:
-    """Groups, one line each."""
-    # As long as nobody has said anything, there is nothing to show of it.
+    """Return a table of groups, one line each."""
+    # The status is shown only if a group has another one than new.
     has_status = any(line.status is not GroupStatus.NEW for line in lines)
-    # Names of groups are there to be typed, so others give way to them.
-    with_status = has_status and width >= _TIGHTEST
-    is_tight = width < _TIGHT + _STATUS * with_status
+    # Names of groups have to be typed, so other columns are left out first.
+    with_status = has_status and width >= _WITH_STATUS
+    is_narrow = width < _WITH_TIMES + _STATUS * with_status
     shown = table()
     number_column(shown, "open")
-    if not is_tight:
+    if not is_narrow:
         number_column(shown, "share")
     name_column(shown, "source", most=18 if width >= _NARROW else 12)
     if with_status:
@@ -379,13 +381,13 @@ def group_table(lines: Sequence[GroupLine], now: datetime, width: int) -> Table:
     if width >= WIDE:
         number_column(shown, "deaths")
         firm_column(shown, "first seen")
-    if not is_tight:
+    if not is_narrow:
         firm_column(shown, "last seen")
     firm_column(shown, "group")
     for line in lines:
         cells: list[RenderableType] = [
             number(line.open, "bold"),
-            *([] if is_tight else [cell(percent(line.share), "dim")]),
+            *([] if is_narrow else [cell(percent(line.share), "dim")]),
             Name(line.source),
         ]
         if with_status:
@@ -393,7 +395,7 @@ def group_table(lines: Sequence[GroupLine], now: datetime, width: int) -> Table:
         cells.append(cell(_what(line)))
         if width >= WIDE:
             cells += [number(line.total), cell(ago(line.first_seen, now))]
-        if not is_tight:
+        if not is_narrow:
             cells.append(cell(ago(line.last_seen, now)))
         cells.append(cell(_group_name(line, width), "cyan"))
         shown.add_row(*cells)
@@ -407,7 +409,7 @@ def _group_name(line: GroupLine, width: int) -> str:
     return f"{line.fingerprint[:_SHORT]}*"
 
 
-async def _say(
+async def _set_status(
     desk: Desk,
     names: tuple[str, ...],
     status: GroupStatus,
@@ -418,7 +420,7 @@ async def _say(
     version: str = "",
 ) -> None:
     if not names:
-        raise ConfigError("say which groups: `dlq groups` shows their names")
+        raise ConfigError("name at least one group: `dlq groups` lists them")
     async with desk.office() as office:
         for name in names:
             line = await office.groups.set_status(
@@ -432,12 +434,12 @@ async def _say(
                 query = f"group:{line.fingerprint}"
                 letters = many(line.open, "letter")
                 dry = f"{desk.dlq} replay {query} --dry-run"
-                desk.hint(f"{letters} of it still open: {dry}")
+                desk.hint(f"{letters} of the group still open: {dry}")
 
 
 def _page(desk: Desk, line: GroupLine) -> None:
     now = desk.clock.now()
-    where = line.frame.partition("#")[0]  # the hash of its line is for grouping
+    where = line.frame.partition("#")[0]  # the part after # is a hash, for grouping only
     title = Text("Group ", style="bold")
     title.append(clean(line.fingerprint), style="bold cyan")
     title.append(f"  {line.status}", style=_STYLES.get(line.status, ""))
@@ -450,7 +452,7 @@ def _page(desk: Desk, line: GroupLine) -> None:
         ("where", " · ".join(part for part in (line.source, where) if part)),
         ("letters", f"{line.open:,} open, {many(line.total, 'death')}"),
         ("seen", f"first {ago(line.first_seen, now)}, last {ago(line.last_seen, now)}"),
-        ("stands", _standing(line) if line.since else ""),
+        ("status", _standing(line) if line.since else ""),
         ("owner", line.owner or ""),
         ("note", line.note),
     ):
@@ -459,7 +461,7 @@ def _page(desk: Desk, line: GroupLine) -> None:
     desk.show(indented(facts, below=1))
 
 
-def _said(entry: AuditEntry) -> Text:
+def _entry_text(entry: AuditEntry) -> Text:
     text = Text(f"{local(entry.at)}  ", style="dim")
     text.append(clean(entry.actor), style="cyan")
     text.append(f" {clean(entry.detail)}", style="default")
@@ -489,7 +491,7 @@ def _nothing(status: GroupStatus | None, *, everything: bool) -> str:
     if status is not None:
         return f"No group is {status}."
     return (
-        "Nothing has died here yet."
+        "No groups: no letters have been filed yet."
         if everything
-        else "No groups with open letters, snoozed and muted ones aside (--all)."
+        else "No groups with open letters. Show snoozed and muted groups with --all."
     )

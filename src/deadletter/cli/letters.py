@@ -26,7 +26,7 @@ from deadletter.office.view import Kind, LetterView, MessageView, Moment, Origin
 from deadletter.wiring.foreign import Ways
 
 from .desk import AtDesk, Desk
-from .edit import told as changed
+from .edit import difference_lines
 from .options import AtMost, Flag, letter_id
 from .replay_status import OUTCOMES
 from .ui import (
@@ -43,18 +43,18 @@ from .ui import (
     number_column,
     pages,
     short,
+    show_next_page,
+    show_progress_of_search,
     size,
     span,
     state,
     table,
-    tell_how_far,
-    tell_of_more,
     text_column,
     time_zone,
 )
 
 _NARROW: Final = 100
-_SHOWN: Final = 25  # letters, unless somebody says how many
+_SHOWN: Final = 25  # letters, unless --limit is given
 
 
 async def list_(*query: str, limit: AtMost = None, after: str | None = None, desk: AtDesk) -> None:
@@ -82,11 +82,11 @@ async def list_(*query: str, limit: AtMost = None, after: str | None = None, des
         after = await _stream(desk, query, limit, after)
     else:
         after = await _show(desk, query, limit or _SHOWN, after)
-    tell_of_more(desk, ["list", *query], limit, after)
+    show_next_page(desk, ["list", *query], limit, after)
 
 
 async def _show(desk: Desk, query: Sequence[str], limit: int, after: str | None) -> str | None:
-    """A table of so many letters; where it ended, if there is more."""
+    """Print a table of letters; return the cursor of the next page, if there is one."""
     async with desk.office() as office:
         words = " ".join(query)
         page = await office.letters.search(words, limit=limit, after=after)
@@ -97,17 +97,17 @@ async def _show(desk: Desk, query: Sequence[str], limit: int, after: str | None)
         desk.show(_letters(page.heads, desk.clock.now(), desk.out.width))
         desk.tell(_total(len(page.heads), total), "dim")
         show = f"{desk.dlq} show {short(page.heads[0].id)}"
-        desk.hint(f"{show} tells a letter's whole story.")
+        desk.hint(f"Show the whole story of a letter: {show}")
     else:
         desk.tell(_nothing(query, cut=page.after is not None))
-    tell_how_far(desk, page)
+    show_progress_of_search(desk, page)
     return page.after
 
 
 async def _stream(
     desk: Desk, query: Sequence[str], limit: int | None, after: str | None
 ) -> str | None:
-    """Letters as they are found, up to `limit`; where it ended, if there is more."""
+    """Print letters as JSON while they are found; return the next cursor, if any."""
     async with desk.office() as office:
 
         async def read(size: int, after: str | None) -> tuple[Sequence[LetterHead], str | None]:
@@ -122,7 +122,7 @@ async def _stream(
 
 
 def head_fields(head: LetterHead) -> dict[str, Any]:
-    """A letter's head as a JSON object."""
+    """Return the head of a letter as a JSON object."""
     fields: dict[str, Any] = msgspec.to_builtins(head)
     fields["category"] = head.category
     return fields
@@ -146,8 +146,8 @@ def _letters(heads: tuple[LetterHead, ...], now: datetime, width: int) -> Table:
             cell(error_of(head)),
         ]
         if width >= _NARROW:
-            tries = number(head.attempts) if head.attempts else cell("unknown", "dim")
-            cells += [tries, number(head.replays)]
+            attempts = number(head.attempts) if head.attempts else cell("unknown", "dim")
+            cells += [attempts, number(head.replays)]
         shown.add_row(*cells, cell(ago(head.dead_at, now)))
     return shown
 
@@ -160,7 +160,7 @@ def _total(shown: int, found: LetterCount) -> str:
 
 def _nothing(query: Sequence[str], *, cut: bool) -> str:
     if cut:
-        return "Nothing found yet; there are more letters to look at."
+        return "Nothing found yet; not all letters have been searched."
     if query:
         return f"No letter matches {' '.join(query)}"
     return "No dead letters."
@@ -171,24 +171,24 @@ MOST_CHANGES: Final = 40  # lines
 _MOVED: Final[dict[str, str]] = {
     State.REVIEWED: "reviewed it",
     State.CLOSED: "closed it",
-    State.PENDING: "opened it again",
+    State.PENDING: "reopened it",
     State.DISCARDED: "discarded it",
     State.QUARANTINED: "quarantined it",
     State.REPLAYING: "sent it back",
-    State.REPLAYED: "saw it handled",
+    State.REPLAYED: "confirmed that it was handled",
 }
 _ACTS: Final = {
     "note": "noted",
     "edit": "edited it",
-    "reveal": "looked at what is masked",
+    "reveal": "revealed masked values",
     "import": "imported it",
     "purge": "purged it",
     "replay": "replayed it",
 }
 
 
-def told(story: LetterDetails, now: datetime, *, stacks: bool) -> Iterator[RenderableType]:
-    """The parts of a letter's page, top to bottom."""
+def letter_page(story: LetterDetails, now: datetime, *, stacks: bool) -> Iterator[RenderableType]:
+    """Yield the parts of the page of a letter, from top to bottom."""
     letter = story.view
     yield _title(letter)
     yield indented(_facts(letter, now))
@@ -202,7 +202,7 @@ def told(story: LetterDetails, now: datetime, *, stacks: bool) -> Iterator[Rende
         yield _lines("\n".join(letter.message.headers))
     if letter.original is not None:
         yield _heading("Edited since it died")
-        lines = changed(letter.differences, most=MOST_CHANGES)
+        lines = difference_lines(letter.differences, most=MOST_CHANGES)
         yield from (indented(line) for line in lines)
     yield _heading(f"Story (times in {time_zone(now)})")
     yield indented(_timeline(story))
@@ -282,7 +282,7 @@ def _timeline(story: LetterDetails) -> Table:
         line.add_row(stamp if today != day else f"{clock:>19}", _moment(moment))
         day = today
     if story.left_out:
-        line.add_row("", Text("… and more acts than fit here", style="dim"))
+        line.add_row("", Text("… and more entries: see the audit", style="dim"))
     return line
 
 
@@ -327,17 +327,17 @@ def _attempt(attempt: Attempt) -> Text:
 def _replay(moment: Moment, item: ReplayItem) -> Text:
     name = f"replay {item.generation}"
     if moment.kind is Kind.OUTCOME:
-        said, style = OUTCOMES[Outcome(moment.text)]
+        outcome, style = OUTCOMES[Outcome(moment.text)]
         why = f" ({clean(item.why)})" if item.why else ""
-        whole = f"{name if item.generation else 'replay'} {said}{why}"
-        return Text(whole, style=style)
+        line = f"{name if item.generation else 'replay'} {outcome}{why}"
+        return Text(line, style=style)
     text = Text(clean(item.actor), style="cyan")
     text.append(f" sent it back to {clean(moment.text)}", style="default")
     if item.reason:
         text.append(f", because: {clean(item.reason)}", style="default")
     text.append(f" ({name}, {clean(item.campaign)})", style="dim")
     if moment.given_up:
-        text.append(": its outcome was not waited for", style="yellow")
+        text.append(": sent again without waiting for its outcome", style="yellow")
     elif item.outcome in OUT:
         text.append(f": {OUTCOMES[item.outcome][0]}", style="yellow")
     return text
@@ -345,20 +345,20 @@ def _replay(moment: Moment, item: ReplayItem) -> Text:
 
 def _act(entry: AuditEntry) -> Text:
     text = Text(clean(entry.actor), style="cyan")
-    text.append(f" {_deed(entry)}", style="default")
+    text.append(f" {_action_text(entry)}", style="default")
     if entry.reason:
         text.append(f", because: {clean(entry.reason)}", style="default")
     return text
 
 
-def _deed(entry: AuditEntry) -> str:
+def _action_text(entry: AuditEntry) -> str:
     if entry.action == "note":
         return f"noted: {clean(entry.detail)}"
     if entry.action == "move":
         new = entry.detail.rpartition(" ")[2]
         return _MOVED.get(new, clean(entry.detail))
-    deed = _ACTS.get(entry.action, clean(entry.action))
-    return f"{deed} ({clean(entry.detail)})" if entry.detail else deed
+    action = _ACTS.get(entry.action, clean(entry.action))
+    return f"{action} ({clean(entry.detail)})" if entry.detail else action
 
 
 def _stacks(letter: LetterView, *, every: bool) -> Iterator[RenderableType]:
@@ -375,10 +375,10 @@ def _stacks(letter: LetterView, *, every: bool) -> Iterator[RenderableType]:
 
 def next_steps(letter: LetterView, dlq: str, ways: Ways | None = None) -> str:
     """
-    Return the next commands to type; they begin with `dlq`.
+    Return the next commands to type; each begins with `dlq`.
 
-    A letter that was drained goes back through its server: of those here, `ways`
-    knows the name.
+    A drained letter is replayed through its server. `ways` knows the names of the
+    servers in the settings; another server has to be named with --through.
     """
     name = short(letter.head.id)
     if letter.head.state in OPEN:
@@ -386,7 +386,7 @@ def next_steps(letter: LetterView, dlq: str, ways: Ways | None = None) -> str:
         server = letter.drained_from
         if server is not None and ways is not None and ways.way_of(server) is None:
             replay += f" --through {clean(server) or 'SERVER'}"
-        # What does not say where it came from goes only where somebody says.
+        # A message that does not name its original queue needs a target.
         origin = letter.origin
         if server is not None and origin and origin.place == letter.head.source:
             replay += " --to QUEUE"
@@ -430,14 +430,14 @@ async def show(
         raw: Write only the body, unchanged, to a file or a pipe; recorded in the
             audit.
         original: With --raw, write the original body of an edited letter.
-        capture: Show the header `dlq-found` of a drained letter, which holds what is
+        capture: Show the header `dlq-found` of a drained letter, which holds the data
             needed to send it back.
         stacks: Show the stack trace of every attempt (default: only of the last).
     """
     if raw and sys.stdout.isatty():
         raise ConfigError(
-            "--raw writes the bytes as they are, which a terminal may obey: "
-            "redirect it, as in `dlq show ID --raw > body`"
+            "--raw writes bytes that may contain control sequences of the terminal: "
+            "redirect them, as in `dlq show ID --raw > body`"
         )
     by, letter = desk.by(), letter_id(letter)
     async with desk.office() as office:
@@ -450,7 +450,7 @@ async def show(
     if desk.as_json:
         desk.document(_fields(found, capture=capture))
         return
-    for part in told(found, desk.clock.now(), stacks=stacks):
+    for part in letter_page(found, desk.clock.now(), stacks=stacks):
         desk.show(part)
     desk.show(Text())
     ways = desk.ways if desk.server is None else None

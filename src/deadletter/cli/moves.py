@@ -13,7 +13,7 @@ from deadletter.wiring.chores import retention_of
 from .app import ExitCode
 from .desk import AtDesk, Desk
 from .options import AtMost, Flag, FreeText, Reason, Yes, choose
-from .ui import agreed, bar, many, through
+from .ui import ask_to_confirm, bar, many, through
 
 _WAITING: Final = f"is:{State.REPLAYING}"
 
@@ -102,7 +102,7 @@ async def confirm(*messages: str, reason: Reason = "", desk: AtDesk) -> ExitCode
         reason: How you know; recorded in the audit.
     """
     if not messages:
-        raise ConfigError("name the messages that were handled, by their ids")
+        raise ConfigError("name at least one message by its id")
     async with desk.office() as office:
         result = await office.replays.confirm(messages, desk.by(reason))
     if desk.as_json:
@@ -199,7 +199,7 @@ async def purge(
         yes: Do not ask for confirmation.
     """
     if not reason.strip():
-        raise ConfigError("purging deletes for good: say why with --reason")
+        raise ConfigError("purging deletes letters permanently: give the reason with --reason")
     return await _change(
         desk,
         letters,
@@ -208,7 +208,7 @@ async def purge(
         reason,
         lambda some, ids, by: some.purge(ids, by),
         "purged",
-        "delete {} for good",
+        "delete {} permanently",
         yes=yes,
     )
 
@@ -230,7 +230,7 @@ async def _change(  # noqa: PLR0917 -- seven commands in one shape
         count = len(chosen.ids)
         if danger:
             what = danger.replace("{}", many(count, "letter"))
-            agreed(desk, what, yes=yes, count=count)
+            ask_to_confirm(desk, what, yes=yes, count=count)
         with through(desk, f"being {done}", chosen.ids) as ids:
             result = await verb(office.letters, ids, desk.by(reason))
     if desk.as_json:
@@ -250,11 +250,11 @@ def _report(desk: Desk, result: Moved, done: str) -> None:
     if result.moved:
         desk.tell(f"{many(result.moved, 'letter')} {done}.")
     for why, count in result.skipped.items():
-        desk.tell(f"{many(count, 'letter')} left alone: {why}.", "yellow")
+        desk.tell(f"{many(count, 'letter')} skipped: {why}.", "yellow")
     if IS_REPLAYING in result.skipped:
         desk.warn(
-            "A replay has sent them, and no outcome has come yet. `close`, `discard`,"
-            " `reopen` and `replay` take them with --unconfirmed."
+            "A replay has sent letters that have no outcome yet. `close`, `discard`,"
+            " `reopen` and `replay` include them with --unconfirmed."
         )
 
 
@@ -274,7 +274,7 @@ async def due(*, desk: AtDesk) -> None:
     if desk.as_json:
         desk.document({"due": count})
         return
-    desk.tell(f"{many(count, 'letter')} past their time: {_rules(desk)}.")
+    desk.tell(f"{many(count, 'letter')} past their retention: {_rules(desk)}.")
 
 
 @retention_app.command
@@ -295,8 +295,8 @@ async def run(
         retention = retention_of(office, desk.settings.retention_days)
         count = await retention.due()
         if count:
-            what = f"delete {many(count, 'letter')} for good"
-            agreed(desk, what, yes=yes, count=count)
+            what = f"delete {many(count, 'letter')} permanently"
+            ask_to_confirm(desk, what, yes=yes, count=count)
         with bar(desk, "deleting", count) as advance:
             swept = await retention.run(desk.by(reason), force=force, on_progress=advance)
     if desk.as_json:

@@ -31,7 +31,7 @@ LARGEST: Final = 256 * 1024 * 1024
 
 
 def read_body(file: Path) -> bytes:
-    """The bytes of a file; - is standard input."""
+    """Return the bytes of a file; - is standard input."""
     try:
         if str(file) == "-":
             with interruptible():
@@ -47,9 +47,9 @@ def read_body(file: Path) -> bytes:
 
 
 def given_body(text: str | None, file: Path | None) -> bytes:
-    """A body given as text or as a file, one of them."""
+    """Return a body that was given either as text or as a file."""
     if (text is None) == (file is None):
-        raise ConfigError("give the body as text, or a file with --file, one of them")
+        raise ConfigError("give the body either as text or with --file")
     if text is not None:
         return text.encode("utf-8", "surrogateescape")
     assert file is not None
@@ -57,10 +57,10 @@ def given_body(text: str | None, file: Path | None) -> bytes:
 
 
 def header_of(text: str) -> tuple[str, bytes]:
-    """A header written as name=value."""
+    """Return the name and value of a header written as name=value."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise ConfigError(f"a header is written name=value, not {text[:40]!r}")
+        raise ConfigError(f"a header must be written as name=value, got {text[:40]!r}")
     return name.strip(), value.encode("utf-8", "surrogateescape")
 
 
@@ -68,11 +68,11 @@ _LIKE_AN_ID: Final = re.compile(r"[A-Za-z2-7]{6,24}")
 
 
 def letter_id(word: str) -> str:
-    """A word that names one letter; one too short to do so is refused."""
+    """Return a word as the id of a letter; raise ConfigError if it is too short."""
     if len(word.strip()) < SHORTEST_PREFIX:
         raise ConfigError(
-            f"{word!r} is too short for an id: give at least {SHORTEST_PREFIX}"
-            " characters of it; `dlq list` shows them"
+            f"{word!r} is too short for an id: give at least its first"
+            f" {SHORTEST_PREFIX} characters; `dlq list` shows the ids"
         )
     return word
 
@@ -86,16 +86,16 @@ async def choose(
     widest: int = MOST,
 ) -> Chosen:
     """
-    The letters that words on the command line stand for.
+    Return the letters that the words of a command line select.
 
-    Words that are all ids, or beginnings of them, name letters; anything else is
-    a search. Nothing at all is refused: `'*'` says everything. Free words are
-    refused, unless they are said to be `text`.
+    If all words are ids, or beginnings of ids, they name letters; otherwise they are a
+    search. Raises ConfigError without any word (`'*'` selects all letters), and for
+    words without a field unless `text` is true.
     """
     if not words:
         raise ConfigError(
-            "say which letters: their ids, or a search such as "
-            "'is:pending source:orders'; '*' is all of them"
+            "name letters by their ids, or by a search such as "
+            "'is:pending source:orders'; '*' selects all letters"
         )
     named = await _named(letters, words)
     if named is not None:
@@ -116,7 +116,7 @@ async def _named(letters: LettersProtocol, words: Sequence[str]) -> tuple[str, .
         except NotFound as error:
             missing.append(error)
     if not ids:
-        return None  # plain words
+        return None  # the words are a search
     if missing:
         raise missing[0]
     return tuple(dict.fromkeys(ids))

@@ -24,7 +24,7 @@ from .ui import (
     Counts,
     Name,
     ago,
-    agreed,
+    ask_to_confirm,
     cell,
     count_tables,
     firm_column,
@@ -70,7 +70,7 @@ async def list_(
             desk.document(outage)
         return
     if not found:
-        desk.tell("No mailbox is held back." if open else "No mailbox was held back.")
+        desk.tell("No outage is open." if open else "No outages.")
         return
     now = desk.clock.now()
     shown = table()
@@ -109,14 +109,14 @@ async def release(mailbox: str, /, *, reason: Reason = "", yes: Yes = False, des
         reason: Why; recorded in the audit.
         yes: Do not ask for confirmation.
     """
-    agreed(desk, f"let messages of {mailbox} be charged and buried", yes=yes)
+    ask_to_confirm(desk, f"count attempts for {mailbox} and bury its messages", yes=yes)
     async with desk.office() as office:
         done = await office.mailboxes.release(mailbox, desk.by(reason))
     if desk.as_json:
         desk.document(done)
     else:
         workers = many(done.windows, "worker")
-        desk.tell(f"{workers} of {mailbox} told to go on; {desk.dlq} outages shows it.")
+        desk.tell(f"Released {workers} of {mailbox}. See the result: {desk.dlq} outages")
 
 
 def show_open(desk: Desk, outages: Sequence[Outage]) -> None:
@@ -127,14 +127,14 @@ def show_open(desk: Desk, outages: Sequence[Outage]) -> None:
             continue
         since = span((desk.clock.now() - window.opened_at).total_seconds())
         desk.tell(
-            f"{window.mailbox} has been held back for {since} ({window.kind}): {window.text}",
+            f"{window.mailbox} has been stopped for {since} ({window.kind}): {window.text}",
             "bold red",
         )
         if window.release is not None:
-            desk.tell(f"  {window.release.actor} has said to go on.", "dim")
+            desk.tell(f"  {window.release.actor} has released it.", "dim")
         elif window.kind is BrakeKind.SYSTEMIC:
             desk.tell(
-                "  It goes on by itself when a probe is handled. To have them buried: "
+                "  It ends by itself when a probe is handled. To bury its messages: "
                 f"{desk.dlq} outages release {window.mailbox}",
                 "dim",
             )
@@ -153,7 +153,7 @@ async def overview(*, desk: AtDesk) -> None:
         counts = await office.letters.counts()
         top = await office.groups.list(limit=_TOP)
         queues = await office.mailboxes.list()
-        held_back = await office.mailboxes.outages(only_open=True)
+        outages = await office.mailboxes.outages(only_open=True)
         unsettled = await office.waiting()
     totals = {state: sum(states.get(state, 0) for states in counts.values()) for state in State}
     now = desk.clock.now()
@@ -167,16 +167,16 @@ async def overview(*, desk: AtDesk) -> None:
                 "groups": top.groups,
                 "waiting": waiting,
                 "suspects": suspects,
-                "held_back": held_back,
+                "held_back": outages,
                 "unsettled": unsettled,
                 "unworked": [one.options.name for one in unworked(queues, now)],
             }
         )
         return
     opened = still_open(totals)
-    show_open(desk, held_back)
+    show_open(desk, outages)
     if not opened:
-        desk.tell("No open letters.", "" if unsettled or held_back else "green")
+        desk.tell("No open letters.", "" if unsettled or outages else "green")
     elif not top.groups:
         desk.tell(f"{many(opened, 'open letter')} in snoozed or muted groups.", "bold")
         desk.tell(f"  {desk.dlq} groups --all", "dim")
@@ -187,15 +187,15 @@ async def overview(*, desk: AtDesk) -> None:
         if top.after is not None:
             desk.tell(f"  … and more: {desk.dlq} groups", "dim")
     if unsettled:
-        desk.tell(f"{said_of_waits(unsettled, now)}.", "yellow")
+        desk.tell(f"{waiting_text(unsettled, now)}.", "yellow")
         desk.tell(f"  {desk.dlq} list is:{State.REPLAYING}", "dim")
     for queue in unworked(queues, now)[:_TOP]:
-        desk.tell(f"{said_of_unworked(queue, now)}.", "yellow")
-    desk.tell(_elsewhere(totals, waiting, suspects), "dim")
+        desk.tell(f"{unworked_text(queue, now)}.", "yellow")
+    desk.tell(_totals(totals, waiting, suspects), "dim")
     _show_next(desk, top.groups[0].fingerprint if top.groups else "")
 
 
-def said_of_waits(waits: Iterable[Unsettled], now: datetime) -> str:
+def waiting_text(waits: Iterable[Unsettled], now: datetime) -> str:
     """Return a sentence about letters that wait for an outcome."""
     letters, since = together(waits)
     text = f"{letters:,} {'letter waits' if letters == 1 else 'letters wait'}"
@@ -206,7 +206,7 @@ def said_of_waits(waits: Iterable[Unsettled], now: datetime) -> str:
     return f"{text}, {'' if letters == 1 else 'the oldest '}for {waited}"
 
 
-def said_of_unworked(queue: QueueInfo, now: datetime) -> str:
+def unworked_text(queue: QueueInfo, now: datetime) -> str:
     """Return a sentence about a mailbox that seems to have no worker."""
     ready = f"{queue.ready:,} {'message is' if queue.ready == 1 else 'messages are'}"
     name = clean(queue.options.name)
@@ -216,7 +216,7 @@ def said_of_unworked(queue: QueueInfo, now: datetime) -> str:
     return f"{text}; the oldest was sent {ago(queue.oldest_at, now)}"
 
 
-def _elsewhere(totals: dict[State, int], waiting: int, suspects: int) -> str:
+def _totals(totals: dict[State, int], waiting: int, suspects: int) -> str:
     parts = [f"{many(waiting, 'message')} waiting"]
     if suspects:
         parts.append(f"{many(suspects, 'suspect')} of lost workers")
@@ -233,8 +233,8 @@ def _welcome(desk: Desk) -> None:
     steps = Table.grid(padding=(0, 2, 0, 0))
     steps.add_row(Text("dlq send orders '{\"id\": 1}'", "cyan"), "send a message")
     steps.add_row(Text("dlq work shop:app", "cyan"), "run the handlers of an App")
-    steps.add_row(Text("dlq --url sqlite:///other.db", "cyan"), "look elsewhere")
-    steps.add_row(Text("dlq --help", "cyan"), "everything else")
+    steps.add_row(Text("dlq --url sqlite:///other.db", "cyan"), "use another engine")
+    steps.add_row(Text("dlq --help", "cyan"), "all commands")
     desk.show(indented(steps))
 
 
@@ -243,14 +243,17 @@ def _show_next(desk: Desk, group: str) -> None:
     if group:
         query = f"group:{clean(group)}"
         rows = [
-            (f"{dlq} groups show {clean(group)}", "what the first have in common"),
+            (f"{dlq} groups show {clean(group)}", "what its letters share"),
             (f"{dlq} list {query}", "its letters"),
-            (f"{dlq} show ID", "one letter's whole story"),
-            (f"{dlq} replay {query} --dry-run", "what sending them back would do"),
+            (f"{dlq} show ID", "the whole story of a letter"),
+            (f"{dlq} replay {query} --dry-run", "what a replay would do"),
         ]
     else:
-        rows = [(f"{dlq} stats", "what is where"), (f"{dlq} verify", "does it all add up?")]
-    rows.append(("dlq --help", "everything else"))
+        rows = [
+            (f"{dlq} stats", "count messages and letters"),
+            (f"{dlq} verify", "check that no message was lost"),
+        ]
+    rows.append(("dlq --help", "all commands"))
     steps = Table.grid(padding=(0, 2, 0, 0))
     for command, what in rows:
         steps.add_row(Text(command, "cyan"), Text(what))
@@ -258,7 +261,7 @@ def _show_next(desk: Desk, group: str) -> None:
         desk.show(indented(steps, above=1))
         return
     desk.show(Text())
-    for command, _ in rows:  # too long for two columns, and to be copied whole
+    for command, _ in rows:  # long commands, one per line, so that they can be copied
         desk.tell(f"  {command}", "cyan")
 
 
@@ -281,7 +284,7 @@ async def stats(*, desk: AtDesk) -> None:
     if desk.as_json:
         desk.document(found)
         return
-    width = desk.out.width - 2  # what is indented has less
+    width = desk.out.width - 2  # because the tables are indented
     desk.show(Text("Mailboxes", style="bold"))
     for shown in _mailboxes(found, width):
         desk.show(indented(shown, below=1))
@@ -289,7 +292,7 @@ async def stats(*, desk: AtDesk) -> None:
     for above, shown in enumerate(_letters(found, width)):
         desk.show(indented(shown, above=min(above, 1)))
     if found.unsettled:
-        text = f"{said_of_waits(found.unsettled, desk.clock.now())}."
+        text = f"{waiting_text(found.unsettled, desk.clock.now())}."
         desk.show(indented(Text(text, style="yellow"), above=1))
     arrived = " · ".join(_arrived(one) for one in found.arrivals)
     if arrived:

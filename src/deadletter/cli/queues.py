@@ -17,7 +17,7 @@ from .ui import (
     NARROW,
     Name,
     ago,
-    agreed,
+    ask_to_confirm,
     cell,
     firm_column,
     many,
@@ -27,9 +27,7 @@ from .ui import (
     table,
 )
 
-app = App(
-    name="queues", help="Mailboxes: list, create, update, delete them.", help_format="markdown"
-)
+app = App(name="queues", help="List, create, update and delete mailboxes.", help_format="markdown")
 app.command("deadletter.queue_server.queue_commands:app", name="lent", help="Queues to lease from.")
 
 
@@ -44,7 +42,7 @@ async def list_(*, desk: AtDesk) -> None:
             desk.document(queue)
         return
     if not found:
-        desk.tell("There are no mailboxes yet; `dlq send` makes one.")
+        desk.tell("There are no mailboxes yet; `dlq send` creates one.")
         return
     shown = table()
     is_narrow = desk.out.width < NARROW
@@ -103,7 +101,7 @@ async def create(
     if desk.as_json:
         desk.document(options)
     else:
-        desk.tell(f"Mailbox {name} is there.")
+        desk.tell(f"Mailbox {name} exists.")
 
 
 @app.command
@@ -134,9 +132,9 @@ async def update(
         reason: Why; recorded in the audit.
     """
     if never_expire and expire_after is not None:
-        raise ConfigError("--never-expire and --expire-after contradict: give one")
+        raise ConfigError("--never-expire cannot be combined with --expire-after: give one")
     if no_dead_queue and dead_queue is not None:
-        raise ConfigError("--no-dead-queue and --dead-queue contradict: give one")
+        raise ConfigError("--no-dead-queue cannot be combined with --dead-queue: give one")
     changes: dict[str, Any] = {}
     if dead_queue is not None or no_dead_queue:
         changes["dead_queue"] = dead_queue
@@ -148,7 +146,7 @@ async def update(
         changes["reference"] = reference
     if not changes:
         raise ConfigError(
-            "say what to change: --dead-queue, --max-attempts, --expire-after or --reference"
+            "nothing to change: give --dead-queue, --max-attempts, --expire-after or --reference"
         )
     by = desk.by(reason)
     async with desk.office() as office:
@@ -156,7 +154,7 @@ async def update(
     if desk.as_json:
         desk.document(options)
     else:
-        desk.tell(f"Mailbox {name} is changed.")
+        desk.tell(f"Mailbox {name} changed.")
 
 
 @app.command
@@ -176,12 +174,12 @@ async def delete(
         queue = await office.mailboxes.get(name)
         inside = queue.ready + queue.delayed + queue.claimed + queue.suspects
         what = f"delete mailbox {name} and {many(inside, 'message')} in it"
-        agreed(desk, what, yes=yes, count=inside)
+        ask_to_confirm(desk, what, yes=yes, count=inside)
         gone = await office.mailboxes.delete(name, desk.by(reason), force=force)
     if desk.as_json:
         desk.document({"mailbox": name, "purged": gone})
     else:
-        desk.tell(f"Mailbox {name} is gone, and {many(gone, 'message')} with it.")
+        desk.tell(f"Mailbox {name} deleted, with {many(gone, 'message')}.")
 
 
 async def send(
@@ -227,7 +225,7 @@ async def send(
         body=data,
         sent_at=now,
         headers=sendable_headers(header_of(text) for text in header),
-        content_type=content_type or _natural(data),
+        content_type=content_type or _guess_content_type(data),
         key=key,
         expires_at=_expiry(now, expires_in),
         reply_to=reply_to,
@@ -248,5 +246,5 @@ def _expiry(now: datetime, within: float | None) -> datetime | None:
     return now + timedelta(seconds=as_seconds("expires_in", within))
 
 
-def _natural(body: bytes) -> str | None:
+def _guess_content_type(body: bytes) -> str | None:
     return "application/json" if body.lstrip()[:1] in (b"{", b"[") else None

@@ -29,11 +29,11 @@ from .replay_care import (
     StepOptions,
     VerdictOptions,
     Waiting,
-    how_it_went,
+    explain_pause,
     presumption,
     resume_command,
-    tell_doubles,
-    tell_why,
+    summarize_wait,
+    warn_of_duplicates,
 )
 from .replay_status import (
     cancel,
@@ -42,10 +42,10 @@ from .replay_status import (
     report,
     show_campaign,
     show_plan,
+    show_remaining,
     status,
-    tell_remaining,
 )
-from .ui import NARROW, Name, agreed, bar, cell, many, short, table
+from .ui import NARROW, Name, ask_to_confirm, bar, cell, many, short, table
 
 _NAMED: Final = 50  # letters in one search, which must not be too long
 _WAITING: Final = f"is:{State.REPLAYING}"
@@ -55,10 +55,10 @@ async def stop_waiting(
     desk: Desk, office: OfficeProtocol, chosen: Chosen, by: By, *, yes: bool
 ) -> None:
     """
-    Reopen those of the letters that wait for an outcome, so that they can be sent.
+    Reopen the chosen letters that wait for an outcome, so that they can be sent again.
 
-    Their copies may still be handled, and then the message is handled twice: somebody
-    has to agree, however few they are.
+    Their copies may still be handled, and then the message is handled twice. So the
+    user always has to confirm, even for one letter.
     """
     ids = await _waiting(office.letters, chosen)
     if not ids:
@@ -66,10 +66,10 @@ async def stop_waiting(
     they = "letter that waits" if len(ids) == 1 else "letters that wait"
     what = (
         f"stop waiting for the outcome of {len(ids):,} {they}, and send"
-        f" {'it' if len(ids) == 1 else 'them'} again; a copy that is still on its way"
-        " may be handled as well"
+        f" {'it' if len(ids) == 1 else 'them'} again; a copy that was already sent may"
+        " be handled as well"
     )
-    agreed(desk, what, yes=yes, count=len(ids))
+    ask_to_confirm(desk, what, yes=yes, count=len(ids))
     result = await office.letters.reopen(ids, by, unconfirmed=True)
     if not desk.as_json:
         desk.tell(f"{many(result.moved, 'letter')} reopened.")
@@ -86,7 +86,7 @@ async def _waiting(letters: LettersProtocol, chosen: Chosen) -> list[str]:
 
 
 async def show_verdicts(desk: Desk, office: OfficeProtocol, request: ReplayRequest) -> None:
-    """Each letter with its verdict, as they are judged."""
+    """Print each letter with its verdict, page by page."""
     width, is_first = desk.out.width, True
     async for some in office.replays.verdicts(request):
         if desk.as_json:
@@ -101,11 +101,11 @@ async def show_verdicts(desk: Desk, office: OfficeProtocol, request: ReplayReque
         if width >= NARROW:
             shown.add_column("source")
         for one in some:
-            goes = request.care.sends(one.verdict)
+            is_sent = request.care.sends(one.verdict)
             shown.add_row(
                 cell(short(one.letter_id, width), "cyan"),
                 cell(one.verdict, "green" if one.verdict is Verdict.READY else ""),
-                Name(one.target if goes else ""),
+                Name(one.target if is_sent else ""),
                 *([Name(one.source)] if width >= NARROW else []),
             )
         desk.show(shown)
@@ -120,8 +120,8 @@ for command in (status, report, pause, cancel):
 Rate = Annotated[float | None, Parameter(validator=Number(gt=0, lte=FASTEST))]
 Cap = Annotated[int, Parameter(validator=Number(gte=1, lte=HIGHEST_CAP))]
 AT_ONCE = StepOptions()
-KEY_PATIENCE = 15.0  # seconds that letters of a key wait for the one before them
-NAMED_NONE = VerdictOptions()
+KEY_PATIENCE = 15.0  # seconds that a letter waits for the one before it of the same key
+NO_VERDICTS = VerdictOptions()
 
 
 @app.default
@@ -136,7 +136,7 @@ async def replay(
     presume: Presume = None,
     cap: Cap = CAP,
     how: StepOptions = AT_ONCE,
-    treated: VerdictOptions = NAMED_NONE,
+    verdicts: VerdictOptions = NO_VERDICTS,
     wait: Seconds = None,
     unconfirmed: Flag = False,
     reason: Reason = "",
@@ -172,13 +172,13 @@ async def replay(
         reason: Why; recorded in the audit.
         yes: Do not ask for confirmation.
     """
-    by, care = desk.by(reason), treated.care(how)
+    by, care = desk.by(reason), verdicts.care(how)
     care = structs.replace(care, presume_after=presumption(presume))
     async with desk.office() as office:
-        way = None if through is None else office.replays.name_server(through)
+        server = None if through is None else office.replays.name_server(through)
         chosen = await choose(office.letters, letters, text=text, widest=WIDEST)
         request = ReplayRequest(
-            chosen=chosen, by=by, limit=limit, to=to, cap=cap, rate=rate, care=care, through=way
+            chosen=chosen, by=by, limit=limit, to=to, cap=cap, rate=rate, care=care, through=server
         )
         await office.replays.check_server(request)
         if unconfirmed and not dry_run:
@@ -194,7 +194,7 @@ async def replay(
             show_plan(desk, plan, brief=True)
         if plan.sendable > ASK_FROM or plan.asked:
             what = f"send {many(plan.sendable, 'letter')} to {_targets(plan.targets)}"
-            agreed(desk, what, yes=yes, count=plan.sendable)
+            ask_to_confirm(desk, what, yes=yes, count=plan.sendable)
         return await _run(desk, office, office.replays.begin(request), wait=wait)
 
 
@@ -206,7 +206,7 @@ async def plan(
     to: str | None = None,
     through: str | None = None,
     cap: Cap = CAP,
-    treated: VerdictOptions = NAMED_NONE,
+    verdicts: VerdictOptions = NO_VERDICTS,
     per_letter: Annotated[bool, Parameter(name="--letters", negative="")] = False,
     desk: AtDesk,
 ) -> None:
@@ -233,7 +233,7 @@ async def plan(
             limit=limit,
             to=to,
             cap=cap,
-            care=treated.care(),
+            care=verdicts.care(),
             through=None if through is None else office.replays.name_server(through),
         )
         if per_letter:
@@ -253,7 +253,7 @@ async def start(
     presume: Presume = None,
     cap: Cap = CAP,
     how: StepOptions = AT_ONCE,
-    treated: VerdictOptions = NAMED_NONE,
+    verdicts: VerdictOptions = NO_VERDICTS,
     reason: Reason = "",
     expect: int | None = None,
     yes: Yes = False,
@@ -284,7 +284,7 @@ async def start(
             match = many(count, "letter matches", "letters match")
             raise Conflict(f"{match} now, not {expect:,}")
         if count > ASK_FROM and expect is None:
-            agreed(desk, f"plan {many(count, 'letter')}", yes=yes, count=count)
+            ask_to_confirm(desk, f"plan {many(count, 'letter')}", yes=yes, count=count)
         request = ReplayRequest(
             chosen=chosen,
             by=by,
@@ -292,7 +292,7 @@ async def start(
             to=to,
             cap=cap,
             rate=rate,
-            care=structs.replace(treated.care(how), presume_after=presumption(presume)),
+            care=structs.replace(verdicts.care(how), presume_after=presumption(presume)),
             through=None if through is None else office.replays.name_server(through),
         )
         campaign = await office.replays.begin(request, hold=True)
@@ -328,7 +328,7 @@ async def resume(
     """
     async with desk.office() as office:
         if through is not None:
-            await _check_way(office, campaign, office.replays.name_server(through))
+            await _check_server(office, campaign, office.replays.name_server(through))
         resuming = office.replays.resume(campaign, desk.by(reason), rate=rate, take_over=take_over)
         return await _run(desk, office, resuming, rate=rate, wait=wait)
 
@@ -351,7 +351,7 @@ async def _run(
                 stop=stop,
                 on_progress=shown,
                 on_wait=Waiting(desk, shown, campaign),
-                patience=_patience(campaign, wait),
+                patience=_wait_limit(campaign, wait),
             )
         if wait is not None and unsettled(campaign) and not stop.is_set():
             campaign = await _watch(desk, replay, campaign, wait, stop)
@@ -359,19 +359,19 @@ async def _run(
         campaign = await replay.pause(campaign.id, desk.by("interrupted"))
         show_campaign(desk, campaign)
         resume = resume_command(desk, campaign)
-        desk.err.print(f"Paused. Go on with: {resume}", soft_wrap=True)
+        desk.err.print(f"Paused. Continue with: {resume}", soft_wrap=True)
         return ExitCode.INTERRUPTED
     show_campaign(desk, campaign)
-    await tell_doubles(desk, office, campaign)
+    await warn_of_duplicates(desk, office, campaign)
     if campaign.state is CampaignState.PAUSED:
-        code = await tell_why(desk, office, campaign)
-        return max(code, await tell_remaining(desk, office, campaign))
+        code = await explain_pause(desk, office, campaign)
+        return max(code, await show_remaining(desk, office, campaign))
     if unsettled(campaign) and (wait is None or stop.is_set()):
-        desk.hint(f"What became of them: {desk.dlq} replay status {campaign.id}")
+        desk.hint(f"See the outcomes: {desk.dlq} replay status {campaign.id}")
     if stop.is_set():
         return ExitCode.INTERRUPTED
-    code = ExitCode.OK if wait is None else how_it_went(desk, campaign, wait)
-    return max(code, await tell_remaining(desk, office, campaign))
+    code = ExitCode.OK if wait is None else summarize_wait(desk, campaign, wait)
+    return max(code, await show_remaining(desk, office, campaign))
 
 
 async def _watch(
@@ -390,7 +390,7 @@ async def _watch(
 
 @contextmanager
 def _interrupts() -> Iterator[asyncio.Event]:
-    """Interrupts set an event instead of breaking off in the middle of a batch."""
+    """Yield an event that interrupts set, so that a batch in progress is finished."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -403,18 +403,20 @@ def _interrupts() -> Iterator[asyncio.Event]:
             loop.remove_signal_handler(one)
 
 
-def _patience(campaign: Campaign, wait: float | None) -> float:
-    """Seconds without any outcome after which the command stops waiting for some."""
+def _wait_limit(campaign: Campaign, wait: float | None) -> float:
+    """Return the seconds without any outcome after which the command stops waiting."""
     if campaign.care.in_steps:
         return PATIENCE
     return max(KEY_PATIENCE, wait or 0.0)
 
 
-async def _check_way(office: OfficeProtocol, campaign: str, way: str) -> None:
+async def _check_server(office: OfficeProtocol, campaign: str, server: str) -> None:
     planned = (await office.replays.status(campaign)).through
-    if way != planned:
-        goes = f"through {planned}" if planned else "to mailboxes of ours"
-        raise ConfigError(f"this replay goes {goes}, not through {way}: start another")
+    if server != planned:
+        target = f"through {planned}" if planned else "to mailboxes of this engine"
+        raise ConfigError(
+            f"this replay sends its letters {target}, not through {server}: start a new one"
+        )
 
 
 def _targets(targets: dict[str, int]) -> str:

@@ -41,9 +41,9 @@ def resume_command(desk: Desk, campaign: Campaign) -> str:
 
 
 def same_way(desk: Desk, campaign: Campaign) -> str:
-    """Return the options with which another replay goes where this one went."""
+    """Return the options with which another replay uses the same server and mailbox."""
     words: list[str] = []
-    # With --to alone letters go to a mailbox of ours.
+    # With --to alone, letters are sent to a mailbox of this engine.
     is_needed = campaign.to is not None or not _is_named(desk, campaign)
     if campaign.through and is_needed:
         words += ["--through", campaign.through]
@@ -53,26 +53,26 @@ def same_way(desk: Desk, campaign: Campaign) -> str:
 
 
 def _is_named(desk: Desk, campaign: Campaign) -> bool:
-    """Return whether the settings name the server; a `--server` has names for all."""
+    """Return whether the settings name the server; with `--server`, the server does."""
     return desk.server is not None or campaign.through in desk.settings.source_urls
 
 
 def presumption(text: str | None) -> float | None:
-    """Seconds of `--presume`: 0 for never, None if it is not given."""
+    """Return the seconds of `--presume`: 0 for never, None if it is not given."""
     if text is None or text.strip().lower() == "never":
         return None if text is None else 0.0
     try:
         seconds = parse_duration(text.strip())
     except ValueError as error:
-        raise ConfigError(f"--presume is {error}, or never") from error
+        raise ConfigError(f"--presume must be a duration or never: {error}") from error
     if seconds <= 0:
-        raise ConfigError(f"--presume must be longer than 0s, got {text!a}; or never")
+        raise ConfigError(f"--presume must be longer than 0s, or never, got {text!a}")
     return seconds
 
 
-_MOST_SAID: Final = 100  # acts on one replay
+_MAX_ENTRIES: Final = 100  # audit entries of one replay
 _NEVER: Final = "never"
-_LONG: Final = 10.0  # seconds without an outcome, until somebody should have a look
+_LONG: Final = 10.0  # seconds without an outcome after which a hint is printed
 
 
 @Parameter(name="*")
@@ -82,9 +82,10 @@ class StepOptions:
     Options for sending letters in steps.
 
     Args:
-        canary: Send N letters first, and the others only after those were handled.
-        ramp: Send ten times as many each time those before were handled: 1, 10, 100
-            and so on, or from the canary on.
+        canary: Send N letters first; send the rest only after those have been
+            processed.
+        ramp: Send ten times as many letters at each step (1, 10, 100, or starting at
+            the canary), each step after the one before has been processed.
         halt_on: Pause the replay when more than this share fails again, such as 20%,
             or never. Without --canary and --ramp, 20 letters go first, and each step
             sends ten times as many. Default: 10% with --canary or --ramp, else 50%.
@@ -95,7 +96,7 @@ class StepOptions:
     halt_on: str | None = None
 
     def care(self) -> Care:
-        """The same as a value."""
+        """Return the options as a `Care`."""
         share = None if self.halt_on is None else _share(self.halt_on)
         return Care(canary=self.canary, ramp=self.ramp, halt_on=share)
 
@@ -121,7 +122,7 @@ class VerdictOptions:
     no_key_order: Flag = False
 
     def care(self, how: StepOptions | None = None) -> Care:
-        """The same as a value, together with how carefully letters are sent."""
+        """Return the options as a `Care`, together with the steps of `how`."""
         skip = tuple(_verdict(word) for word in self.skip)
         include = tuple(_verdict(word) for word in self.include)
         check_verdicts(skip, include)
@@ -151,13 +152,13 @@ def _share(text: str) -> float:
         share = -1.0
     if not 0 <= share <= 1:
         raise ConfigError(
-            f"--halt-on takes a share, as in 20% or 0.2, or the word {_NEVER}; not {text!a}"
+            f"--halt-on must be a share such as 20% or 0.2, or {_NEVER}, got {text!a}"
         )
     return share
 
 
 class Waiting:
-    """Says what is waited for; and that nobody seems to work, if it takes long."""
+    """A callback that shows how many outcomes are missing, and a hint if it takes long."""
 
     def __init__(self, desk: Desk, shown: Bar, campaign: Campaign) -> None:
         self._desk = desk
@@ -168,68 +169,68 @@ class Waiting:
 
     def __call__(self, outcomes: int) -> None:
         """Show the number of outcomes that are still missing."""
-        self._shown.say(f"waiting for {many(outcomes, 'outcome')}")
+        self._shown.show_text(f"waiting for {many(outcomes, 'outcome')}")
         now = self._desk.clock.monotonic()
         if outcomes != self._outcomes:
             self._outcomes, self._since = outcomes, now
         elif now - self._since > _LONG:
-            self._since = math.inf  # once is enough
-            said = f"No outcome for {span(_LONG)}: is a worker running?"
-            said = f"{said}{_presumption(self._campaign)} Ctrl-C pauses the replay."
-            self._desk.err.print(said, soft_wrap=True)
+            self._since = math.inf  # print the hint once
+            text = f"No outcome for {span(_LONG)}: is a worker running?"
+            text = f"{text}{_presumption_hint(self._campaign)} Ctrl-C pauses the replay."
+            self._desk.err.print(text, soft_wrap=True)
 
 
-def _presumption(campaign: Campaign) -> str:
-    """Say what takes long where consumers of others report nothing."""
+def _presumption_hint(campaign: Campaign) -> str:
+    """Return a hint about consumers outside deadletter, which report no outcomes."""
     through, after = campaign.through, campaign.care.presume_after
     if not through:
         return ""
-    said = f" `dlq drain {through} PLACE --follow` notices what dies again."
+    text = f" `dlq drain {through} QUEUE --follow` notices messages that fail again."
     if after:
-        said += f" What does not is presumed handled after {after:,g} seconds."
-    return said
+        text += f" The others are presumed handled after {after:,g} seconds."
+    return text
 
 
-def how_it_went(desk: Desk, campaign: Campaign, waited: float) -> ExitCode:
-    """Print the summary; return whether all sent letters have an outcome."""
+def summarize_wait(desk: Desk, campaign: Campaign, waited: float) -> ExitCode:
+    """Print a message and fail if letters have no outcome yet."""
     if unsettled(campaign):
-        said = f"Not all have an outcome after {span(waited)}. Is a worker up?"
-        said += _presumption(campaign)
-        desk.err.print(said, soft_wrap=True)
+        text = f"Some letters have no outcome after {span(waited)}. Is a worker running?"
+        text += _presumption_hint(campaign)
+        desk.err.print(text, soft_wrap=True)
         return ExitCode.CHECK_FAILED
     return ExitCode.OK
 
 
-async def tell_doubles(desk: Desk, office: OfficeProtocol, campaign: Campaign) -> None:
-    """Say which copies may have been sent twice, as the audit has it."""
+async def warn_of_duplicates(desk: Desk, office: OfficeProtocol, campaign: Campaign) -> None:
+    """Print which copies may have been sent twice, according to the audit."""
     if not campaign.through or desk.as_json:
         return
-    for one in await office.audit(target=campaign.id, limit=_MOST_SAID):
+    for one in await office.audit(target=campaign.id, limit=_MAX_ENTRIES):
         if one.action == RESENT and one.actor == ITSELF:
             desk.warn(f"{clean(one.detail)}. {clean(one.reason)}.")
 
 
-async def tell_why(desk: Desk, office: OfficeProtocol, campaign: Campaign) -> ExitCode:
+async def explain_pause(desk: Desk, office: OfficeProtocol, campaign: Campaign) -> ExitCode:
     """Print why a replay is paused, if it is, and how to continue."""
     if campaign.state is not CampaignState.PAUSED:
         return ExitCode.OK
-    acts = await office.audit(target=campaign.id, limit=_MOST_SAID)
-    last = next((one for one in reversed(acts) if one.action == "campaign"), None)
+    entries = await office.audit(target=campaign.id, limit=_MAX_ENTRIES)
+    last = next((one for one in reversed(entries) if one.action == "campaign"), None)
     if last is None:
         return ExitCode.OK
     by_itself = last.actor == ITSELF
     who = "It" if by_itself else f"Paused by {clean(last.actor)}:"
     if last.reason and not desk.as_json:
-        said = clean(last.reason)
-        end = "" if said.endswith(("?", "!", ".")) else "."
-        desk.tell(f"{who} {said}{end}", "yellow" if by_itself else "dim")
-    go_on = resume_command(desk, campaign)
+        reason = clean(last.reason)
+        end = "" if reason.endswith(("?", "!", ".")) else "."
+        desk.tell(f"{who} {reason}{end}", "yellow" if by_itself else "dim")
+    resume = resume_command(desk, campaign)
     if not by_itself:
-        desk.hint(f"Go on with: {go_on}")
+        desk.hint(f"Continue with: {resume}")
         return ExitCode.OK
     if campaign.counts.get(Outcome.FAILED):
         report = f"{desk.dlq} replay report {campaign.id} --outcome {Outcome.FAILED}"
         desk.err.print(f"See what failed: {report}", soft_wrap=True)
     left = many(unsent(campaign), "letter")
-    desk.err.print(f"Send the rest ({left}): {go_on}", soft_wrap=True)
+    desk.err.print(f"Send the rest ({left}): {resume}", soft_wrap=True)
     return ExitCode.CHECK_FAILED

@@ -31,7 +31,7 @@ from deadletter.office.preflight import Plan
 from .app import ExitCode
 from .desk import AtDesk, Desk
 from .options import AtMost, Flag, Reason
-from .replay_care import resume_command, same_way, tell_doubles, tell_why
+from .replay_care import explain_pause, resume_command, same_way, warn_of_duplicates
 from .ui import (
     NARROW,
     Name,
@@ -46,36 +46,33 @@ from .ui import (
     number_column,
     pages,
     short,
+    show_next_page,
     table,
-    tell_of_more,
     text_column,
 )
 
-_ASKED: Final = 50  # letters in one search, which must not be too long
-_MOST: Final = 500  # that may need it, of which we ask whether they are open
+_PER_SEARCH: Final = 50  # letters, because a search must not be too long
+_MOST: Final = 500  # letters for which the office is asked whether they are open
 _NAMED: Final = 10
-_ONE_AND_MORE: Final = {
-    Outcome.FAILED: ("letter of it failed again and is", "letters of it failed again and are"),
+_SINGULAR_PLURAL: Final = {
+    Outcome.FAILED: ("letter failed again and is", "letters failed again and are"),
     Outcome.REFUSED: (
-        "letter of it was refused by the server it goes to and is",
-        "letters of it were refused by the server they go to and are",
+        "letter was refused by the target server and is",
+        "letters were refused by the target server and are",
     ),
-    Outcome.UNCONFIRMED: (
-        "letter of it has no outcome and is",
-        "letters of it have no outcome and are",
-    ),
+    Outcome.UNCONFIRMED: ("letter has no outcome and is", "letters have no outcome and are"),
     Outcome.HELD: (
-        "letter of it was held behind one of its key and is",
-        "letters of it were held behind one of their key and are",
+        "letter was held behind another one of its key and is",
+        "letters were held behind others of their key and are",
     ),
 }
 
 
 class Remaining(Struct, frozen=True):
-    """Letters that a replay was no help to and that are open, by their outcome."""
+    """Open letters that a replay sent without success, by their outcome."""
 
     ids: Mapping[Outcome, Sequence[str]] = {}
-    at_least: bool = False  # there were too many to ask for them all
+    at_least: bool = False  # only some were looked up, because there were too many
 
 
 async def items_of(office: OfficeProtocol, campaign: str) -> AsyncIterator[Sequence[ReplayItem]]:
@@ -88,8 +85,8 @@ async def items_of(office: OfficeProtocol, campaign: str) -> AsyncIterator[Seque
 
 
 async def still_to_replay(office: OfficeProtocol, campaign: Campaign) -> Remaining:
-    """Find those that failed again or were held, and that nobody has seen to since."""
-    wanted = _needing(campaign)
+    """Return the letters that failed again or were held, and that are still open."""
+    wanted = _outcomes_to_replay(campaign)
     if not wanted:
         return Remaining()
     found: dict[str, Outcome] = {}
@@ -98,7 +95,7 @@ async def still_to_replay(office: OfficeProtocol, campaign: Campaign) -> Remaini
         if len(found) >= _MOST:
             break
     ids: dict[Outcome, list[str]] = {outcome: [] for outcome in wanted}
-    for some in batched(found, _ASKED):
+    for some in batched(found, _PER_SEARCH):
         opened = frozenset(await office.letters.freeze(f"is:open id:[{','.join(some)}]"))
         for id_ in some:
             if id_ in opened:
@@ -106,8 +103,8 @@ async def still_to_replay(office: OfficeProtocol, campaign: Campaign) -> Remaini
     return Remaining(ids, len(found) >= _MOST)
 
 
-async def tell_remaining(desk: Desk, office: OfficeProtocol, campaign: Campaign) -> ExitCode:
-    """Name the letters of a replay that still need one, and say how to send them."""
+async def show_remaining(desk: Desk, office: OfficeProtocol, campaign: Campaign) -> ExitCode:
+    """Print the letters that still need a replay, and the command that sends them."""
     left = await still_to_replay(office, campaign)
     every = [id_ for ids in left.ids.values() for id_ in ids]
     if not every:
@@ -115,7 +112,7 @@ async def tell_remaining(desk: Desk, office: OfficeProtocol, campaign: Campaign)
     least = "At least " if left.at_least else ""
     for outcome, ids in left.ids.items():
         if ids:
-            which = _ONE_AND_MORE[outcome][len(ids) > 1]
+            which = _SINGULAR_PLURAL[outcome][len(ids) > 1]
             names = ", ".join(short(id_) for id_ in ids[:_NAMED])
             more = f" and {len(ids) - _NAMED:,} more" if len(ids) > _NAMED else ""
             desk.warn(f"{least}{len(ids):,} {which} open: {names}{more}.")
@@ -129,53 +126,53 @@ async def tell_remaining(desk: Desk, office: OfficeProtocol, campaign: Campaign)
     else:
         which = " ".join(f"--outcome {outcome}" for outcome in left.ids)
         report = f"{desk.dlq} replay report {campaign.id} {which} --ids"
-        way = same_way(desk, campaign)
-        desk.warn(f"  {report} | xargs {desk.dlq} replay --yes{way}")
+        options = same_way(desk, campaign)
+        desk.warn(f"  {report} | xargs {desk.dlq} replay --yes{options}")
     return ExitCode.CHECK_FAILED
 
 
-def _needing(campaign: Campaign) -> list[Outcome]:
-    """Outcomes of letters that may need a replay, in the order they are told."""
+def _outcomes_to_replay(campaign: Campaign) -> list[Outcome]:
+    """Return the outcomes of letters that may need a replay, in printing order."""
     counts = campaign.counts
     wanted = [one for one in (Outcome.FAILED, Outcome.REFUSED, Outcome.HELD) if counts.get(one)]
     if Outcome.HELD in wanted and counts.get(Outcome.UNCONFIRMED):
-        # Letters are held behind these, too, and must not go before them.
+        # Letters are also held behind these, and must not be sent before them.
         wanted.insert(-1, Outcome.UNCONFIRMED)
     return wanted
 
 
-_SHOWN: Final = 20  # replays, unless somebody says how many
+_SHOWN: Final = 20  # replays, unless --limit is given
 _WHOLE_ID: Final = 110  # columns from which there is room for whole ids of replays
-_SAID: Final = {
+_VERDICT_TEXTS: Final = {
     Verdict.READY: "ready to be sent",
-    Verdict.ORDERED: "with an ordering key: newer messages of it may have gone ahead",
-    Verdict.CREDENTIALS: "with credentials in their headers, perhaps stale by now",
-    Verdict.NO_MAILBOX: "to a mailbox that does not exist yet; it will be made",
-    Verdict.ID_IN_USE: "their job id is in use by another job: they go under a new id,"
-    " and only with --include id-in-use",
-    Verdict.EXPIRED: "expired: too late by their own word, sent without their expiry",
-    Verdict.UNREADABLE: "with a body that the handler cannot read: would die again",
-    Verdict.PROCESSED: "processed meanwhile, says the ledger",
-    Verdict.ELSEWHERE: "not sent: drained from another server of others",
+    Verdict.ORDERED: "with an ordering key: newer messages of it may have been processed",
+    Verdict.CREDENTIALS: "with credentials in their headers, which may have expired",
+    Verdict.NO_MAILBOX: "to a mailbox that does not exist yet; it will be created",
+    Verdict.ID_IN_USE: "their job id is in use by another job: they are sent under a new"
+    " id, and only with --include id-in-use",
+    Verdict.EXPIRED: "expired: they will be sent without their expiry",
+    Verdict.UNREADABLE: "with a body that the handler cannot read: would fail again",
+    Verdict.PROCESSED: "already processed, according to the ledger",
+    Verdict.ELSEWHERE: "not sent: drained from another server",
     Verdict.PAST_CAP: "not sent: replayed too often, they will be quarantined",
     Verdict.WRONG_STATE: "not sent: not open any more",
 }
 OUTCOMES: Final = {
     Outcome.CONFIRMED: ("handled", "green"),
-    Outcome.PRESUMED: ("presumed handled: they did not die again in time", "green"),
+    Outcome.PRESUMED: ("presumed handled: they did not fail again in time", "green"),
     Outcome.FAILED: ("failed again", "red"),
-    Outcome.REFUSED: ("refused: the server they go to does not take them", "red"),
+    Outcome.REFUSED: ("refused: the target server does not accept them", "red"),
     Outcome.SENT: ("sent, no outcome yet", "yellow"),
     Outcome.SENDING: ("being sent", "yellow"),
-    Outcome.WAITING: ("waiting for the letter before them of their key", ""),
-    Outcome.UNCONFIRMED: ("sent, nobody waits for an outcome any more", "dim"),
+    Outcome.WAITING: ("waiting for an earlier letter of their key", ""),
+    Outcome.UNCONFIRMED: ("sent, no longer waiting for an outcome", "dim"),
     Outcome.PLANNED: ("not sent yet", ""),
-    Outcome.HELD: ("held back: one before them of their key was not confirmed", "red"),
+    Outcome.HELD: ("held back: an earlier letter of their key was not confirmed", "red"),
     Outcome.SKIPPED: ("skipped: not open any more, past the cap, or processed", "dim"),
 }
 
 _WITHOUT_OUTCOME: Final = (Outcome.SENT, Outcome.UNCONFIRMED)
-_NEVER_SENT: Final = {  # of a replay that was cancelled
+_NEVER_SENT: Final = {  # texts for a cancelled replay
     Outcome.WAITING: ("not sent", ""),
     Outcome.PLANNED: ("not sent", ""),
 }
@@ -198,9 +195,9 @@ async def status(
         async with desk.office() as office:
             named = await office.replays.status(campaign)
             show_campaign(desk, named)
-            await tell_doubles(desk, office, named)
-            await tell_why(desk, office, named)
-            await tell_remaining(desk, office, named)
+            await warn_of_duplicates(desk, office, named)
+            await explain_pause(desk, office, named)
+            await show_remaining(desk, office, named)
         return
     most = limit or (None if desk.as_json else _SHOWN)
     found: list[Campaign] = []
@@ -220,7 +217,7 @@ async def status(
         desk.show(_replays(found, desk.clock.now(), desk.out.width))
     elif not desk.as_json:
         desk.tell("Nothing has been replayed yet.")
-    tell_of_more(desk, ["replay", "status"], limit, after)
+    show_next_page(desk, ["replay", "status"], limit, after)
 
 
 async def pause(campaign: str, /, *, reason: Reason = "", desk: AtDesk) -> None:
@@ -234,7 +231,7 @@ async def pause(campaign: str, /, *, reason: Reason = "", desk: AtDesk) -> None:
     async with desk.office() as office:
         found = await office.replays.pause(campaign, desk.by(reason))
     show_campaign(desk, found)
-    desk.hint(f"Go on with: {resume_command(desk, found)}")
+    desk.hint(f"Continue with: {resume_command(desk, found)}")
 
 
 async def cancel(campaign: str, /, *, reason: Reason = "", desk: AtDesk) -> None:
@@ -251,7 +248,7 @@ async def cancel(campaign: str, /, *, reason: Reason = "", desk: AtDesk) -> None
 
 
 def show_campaign(desk: Desk, campaign: Campaign) -> None:
-    """One replay, its counts and where it stands."""
+    """Print a replay with its state and its counts."""
     if desk.as_json:
         desk.document(campaign_fields(campaign))
         return
@@ -269,20 +266,20 @@ def show_campaign(desk: Desk, campaign: Campaign) -> None:
     desk.show(Text(f"  {clean(campaign.query)}", "dim", overflow="ellipsis"))
     counts = [(one, campaign.counts.get(one, 0)) for one in OUTCOMES]
     is_cancelled = campaign.state is CampaignState.CANCELLED
-    said = OUTCOMES | (_NEVER_SENT if is_cancelled else {})
-    desk.show(_sums([(n, *said[outcome]) for outcome, n in counts if n]))
+    texts = OUTCOMES | (_NEVER_SENT if is_cancelled else {})
+    desk.show(_sums([(n, *texts[outcome]) for outcome, n in counts if n]))
     if is_cancelled and campaign.counts.get(Outcome.SENT):
-        desk.hint("Those without an outcome may still get one: their copies are sent.")
+        desk.hint("Letters without an outcome may still get one: their copies were sent.")
     if campaign.counts.keys() == {Outcome.CONFIRMED}:
         _hint_resolve(desk, campaign)
 
 
 def _hint_resolve(desk: Desk, campaign: Campaign) -> None:
-    """Say how to resolve the group whose letters were all handled."""
+    """Print how to resolve the group if all its letters were handled."""
     group = re.fullmatch(r"group:([\w.-]+)\*?", campaign.query)
     if group is not None:
         resolve = f"{desk.dlq} groups resolve {group[1]} --in VERSION"
-        desk.hint(f"If this will not happen again, say since which version: {resolve}")
+        desk.hint(f"If a version fixes the cause, resolve the group: {resolve}")
 
 
 def show_plan(desk: Desk, plan: Plan, *, brief: bool = False) -> None:
@@ -293,7 +290,7 @@ def show_plan(desk: Desk, plan: Plan, *, brief: bool = False) -> None:
     if brief and plan.verdicts.keys() == {Verdict.READY}:
         return
     rows = [
-        (n, _said(plan, verdict), _style(plan, verdict)) for verdict, n in plan.verdicts.items()
+        (n, _text_of(plan, verdict), _style(plan, verdict)) for verdict, n in plan.verdicts.items()
     ]
     desk.show(_sums(rows))
     if brief:
@@ -325,9 +322,9 @@ def elsewhere_hint(plan: Plan) -> str:
     if not plan.verdicts.get(Verdict.ELSEWHERE):
         return ""
     return (
-        ": those drained from a server of others go back with --through NAME or URL,"
-        " or to a mailbox of ours with --to. With [sources.NAME] in deadletter.toml"
-        " they find their server by themselves, one server at a time"
+        ": letters drained from another server need --through NAME or URL, or --to for a"
+        " mailbox of this engine. With [sources.NAME] in deadletter.toml a replay finds"
+        " their server by itself, one server at a time"
     )
 
 
@@ -365,13 +362,13 @@ def _replays(found: Sequence[Campaign], now: datetime, width: int) -> Table:
 
 
 def campaign_fields(campaign: Campaign) -> dict[str, Any]:
-    """A replay as a JSON object."""
+    """Return a replay as a JSON object."""
     fields: dict[str, Any] = msgspec.to_builtins(campaign)
     return fields
 
 
 def plan_fields(plan: Plan) -> dict[str, Any]:
-    """A plan as a JSON object."""
+    """Return a plan as a JSON object."""
     fields: dict[str, Any] = msgspec.to_builtins(plan)
     fields["sendable"] = plan.sendable
     return fields
@@ -379,7 +376,7 @@ def plan_fields(plan: Plan) -> dict[str, Any]:
 
 def _standing(campaign: Campaign) -> str:
     if campaign.state is CampaignState.RUNNING and not unsent(campaign):
-        return "all sent"  # and not done before every copy has an outcome
+        return "all sent"  # it is done only when every copy has an outcome
     return campaign.state
 
 
@@ -392,10 +389,10 @@ def _sums(rows: list[tuple[int, str, str]]) -> Padding:
     return indented(sums)
 
 
-def _said(plan: Plan, verdict: Verdict) -> str:
+def _text_of(plan: Plan, verdict: Verdict) -> str:
     if verdict in plan.left_out and verdict not in BLOCKED:
-        return f"not sent: {_SAID[verdict]}"
-    return _SAID[verdict]
+        return f"not sent: {_VERDICT_TEXTS[verdict]}"
+    return _VERDICT_TEXTS[verdict]
 
 
 def _style(plan: Plan, verdict: Verdict) -> str:
@@ -404,11 +401,10 @@ def _style(plan: Plan, verdict: Verdict) -> str:
     return "green" if verdict is Verdict.READY else "yellow"
 
 
-_ROOMY: Final = 100  # columns from which a source may take more of them
+_ROOMY: Final = 100  # columns from which the source column is wider
 _AGO: Final = 10  # columns: "59 min ago"
-_REPORT_NAMED: Final = 50  # letters in one search, which must not be too long
-_REPORT_SAID: Final = {
-    **{outcome: said for outcome, (said, _) in OUTCOMES.items()},
+_REPORT_TEXTS: Final = {
+    **{outcome: text for outcome, (text, _) in OUTCOMES.items()},
     Outcome.SENT: "sent",
     Outcome.PRESUMED: "presumed",
     Outcome.REFUSED: "refused",
@@ -466,15 +462,15 @@ async def report(
                 desk.show(shown if named else Padding(shown, (1, 0, 0, 0)))
             named += len(items)
     if not desk.as_json and not ids:
-        _tell_late(desk, late)
-        _tell_rest(desk, found, outcome, named)
+        _show_late(desk, late)
+        _show_unlisted(desk, found, outcome, named)
     return ExitCode.CHECK_FAILED if late else ExitCode.OK
 
 
 async def _heads(letters: LettersProtocol, items: Sequence[ReplayItem]) -> dict[str, LetterHead]:
     """Return the letters that exist and that the caller may see."""
     heads: dict[str, LetterHead] = {}
-    for ids in batched((item.letter_id for item in items), _REPORT_NAMED):
+    for ids in batched((item.letter_id for item in items), _PER_SEARCH):
         page = await letters.search(f"id:[{','.join(ids)}]", limit=len(ids))
         heads |= {head.id: head for head in page.heads}
     return heads
@@ -483,13 +479,12 @@ async def _heads(letters: LettersProtocol, items: Sequence[ReplayItem]) -> dict[
 def _table(
     desk: Desk, items: Sequence[ReplayItem], heads: Mapping[str, LetterHead], *, with_header: bool
 ) -> Table:
-    # Only the last column has no width of its own, so that one page stands under
-    # the other.
+    # Only the last column has no fixed width, so that the columns of all pages align.
     width, now = desk.out.width, desk.clock.now()
     shown = table()
     shown.show_header = with_header
     shown.add_column("letter", width=len(short(items[0].letter_id, width)))
-    shown.add_column("outcome", width=max(map(len, _REPORT_SAID.values())))
+    shown.add_column("outcome", width=max(map(len, _REPORT_TEXTS.values())))
     shown.add_column("when", width=_AGO)
     if width >= NARROW:
         shown.add_column("source", width=18 if width >= _ROOMY else 12)
@@ -500,7 +495,7 @@ def _table(
         _, style = OUTCOMES[item.outcome]
         shown.add_row(
             cell(short(item.letter_id, width), "cyan"),
-            Text(_LATE if item.failed_late else _REPORT_SAID[item.outcome], style=style),
+            Text(_LATE if item.failed_late else _REPORT_TEXTS[item.outcome], style=style),
             cell(ago(at, now) if at else ""),
             *([Name(head.source if head else "")] if width >= NARROW else []),
             cell(f"refused: {item.why}" if item.why else error_of(head) if head else ""),
@@ -508,7 +503,7 @@ def _table(
     return shown
 
 
-def _tell_late(desk: Desk, late: Sequence[ReplayItem]) -> None:
+def _show_late(desk: Desk, late: Sequence[ReplayItem]) -> None:
     times = [one.settled_at for one in late if one.settled_at is not None]
     if not times:
         return
@@ -517,13 +512,15 @@ def _tell_late(desk: Desk, late: Sequence[ReplayItem]) -> None:
     desk.tell(f"{len(late):,} {were} {_LATE}, {last}.", "red")
 
 
-def _tell_rest(desk: Desk, campaign: Campaign, outcome: tuple[Outcome, ...], named: int) -> None:
+def _show_unlisted(
+    desk: Desk, campaign: Campaign, outcome: tuple[Outcome, ...], named: int
+) -> None:
     gone = sum(campaign.counts.values()) - named
     if outcome:
         if not named:
-            desk.tell(f"No letter of it has the outcome {' or '.join(outcome)}.")
+            desk.tell(f"No letter of this replay has the outcome {' or '.join(outcome)}.")
     elif gone > 0:
-        desk.tell(f"{many(gone, 'letter')} of it purged since: not named.", "dim")
+        desk.tell(f"{many(gone, 'letter')} purged since, not listed.", "dim")
     if not outcome and 0 < campaign.counts.get(Outcome.FAILED, 0) < named:
         only = f"{desk.dlq} replay report {campaign.id} --outcome {Outcome.FAILED}"
         desk.hint(f"Only those that failed again: {only}")

@@ -61,10 +61,10 @@ async def serve(
         quiet: Log nothing except the address.
     """
     desk.check_unnamed()
-    settings = _told(desk.settings, host=host, port=port, access=access)
+    settings = _with_options(desk.settings, host=host, port=port, access=access)
     least = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
     log = log_lines(desk, least)
-    stands_on: dict[str, Any] = {
+    parts: dict[str, Any] = {
         "url": desk.given_url,
         "office": desk.given_office,
         "clock": desk.clock,
@@ -75,16 +75,16 @@ async def serve(
         from deadletter.server import server, startup  # noqa: PLC0415 -- an extra
     known = desk.app if app is None else load_app(app)
     if check:
-        found = await startup.check(settings, file=desk.file(), **stands_on)
+        found = await startup.check(settings, file=desk.file(), **parts)
         return show_checks(desk, [*found, _bodies(app or settings.app, known)])
     never_wait(desk.clock, as_json=desk.as_json)
-    with _heard(log):
+    with _library_logs(log):
         ending = await server.serve(
             settings,
             fits=known.fits if known is not None else None,
             log=None if quiet else log,
-            tell=lambda listening: _tell(desk, listening),
-            **stands_on,
+            tell=lambda listening: _announce(desk, listening),
+            **parts,
         )
     return {
         server.Ending.WELL: ExitCode.OK,
@@ -94,18 +94,18 @@ async def serve(
 
 
 def _bodies(name: str | None, known: App | None) -> Check:
-    """Return the check of bodies against handlers for plans of replays."""
+    """Return a check that says whether replay plans check bodies against handlers."""
     if known is not None:
-        text = f"plans of replays check bodies against the handlers of {name}."
+        text = f"replay plans check bodies against the handlers of {name}."
         return Check("bodies", Health.OK, text)
-    text = "plans of replays do not check bodies against handlers: "
+    text = "replay plans do not check bodies against handlers: "
     if name is None:
         return Check("bodies", Health.OK, f"{text}no App is named.")
     return Check("bodies", Health.WARN, f"{text}{name} is not loaded.")
 
 
-def _told(settings: Settings, **given: Any) -> Settings:
-    """The settings, but for what was said on the command line."""
+def _with_options(settings: Settings, **given: Any) -> Settings:
+    """Return the settings, changed by options of the command line."""
     changes = {name: value for name, value in given.items() if value is not None}
     return structs.replace(settings, serve=structs.replace(settings.serve, **changes))
 
@@ -120,7 +120,7 @@ def _extra() -> Iterator[None]:
         raise ConfigError(f"dlq serve needs {error.name}: pip install 'deadletter[web]'") from error
 
 
-def _tell(desk: Desk, listening: Any) -> None:
+def _announce(desk: Desk, listening: Any) -> None:
     if desk.as_json:
         desk.document({"event": "listening", "url": listening.url})
         if listening.token:
@@ -128,13 +128,13 @@ def _tell(desk: Desk, listening: Any) -> None:
     else:
         desk.tell(f"Listening on {listening.url} over {redact(desk.url)}")
         if listening.token:
-            desk.tell(f"A first token, for a day, not shown again: {listening.token}")
+            desk.tell(f"First token, valid for a day, not shown again: {listening.token}")
     sys.stdout.flush()
 
 
 @contextmanager
-def _heard(log: Log) -> Iterator[None]:
-    """Log what libraries and request handlers log as lines as well."""
+def _library_logs(log: Log) -> Iterator[None]:
+    """Also write the log records of libraries and request handlers to the log."""
     handler = _Handler(log)
     root = logging.getLogger()
     root.addHandler(handler)
@@ -145,19 +145,19 @@ def _heard(log: Log) -> Iterator[None]:
 
 
 class _Handler(logging.Handler):
-    """Log records as lines: warnings and worse, errors with where they came from."""
+    """A handler that logs warnings and errors as lines, with the stack of an error."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One record, one line."""
+        """Log one record as one line."""
         fields = {"text": line(redact(record.getMessage()))}
         if record.exc_info and record.exc_info[1] is not None:
             fields["error"] = line(redact(repr(record.exc_info[1])))
             fields["stack"] = redact(_stack(record.exc_info[1]))
-        with suppress(OSError):  # there is nobody left to tell
+        with suppress(OSError):  # the reader of the log has gone away
             self._log(record.levelno, record.name, fields)
 
 

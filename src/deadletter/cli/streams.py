@@ -16,23 +16,23 @@ import msgspec
 from deadletter.output import Notice, drain, never_block, plain_notice
 from deadletter.ports import Clock
 
-_SPELLING: Final = "deadletter.spelling"
+_ESCAPES: Final = "deadletter.escapes"
 _FAIL: Final = {"strict", "surrogateescape"}
 
 
-def take_everything(*streams: TextIO) -> None:
-    """Have characters spelled out that a stream's encoding does not know."""
-    codecs.register_error(_SPELLING, _spelled)
+def escape_unencodable(*streams: TextIO) -> None:
+    """Escape characters that the encoding of a stream cannot represent."""
+    codecs.register_error(_ESCAPES, _escaped)
     for stream in streams:
         if not isinstance(stream, TextIOWrapper) or stream.errors not in _FAIL:
             continue
         if not codecs.lookup(stream.encoding).name.startswith("utf"):
-            stream.reconfigure(errors=_SPELLING)
+            stream.reconfigure(errors=_ESCAPES)
 
 
 @contextmanager
 def restored_streams() -> Iterator[None]:
-    """Put the standard streams back at the end, and wait a moment for readers."""
+    """Restore the standard streams at the end; wait briefly for slow readers."""
     before = sys.stdout, sys.stderr
     try:
         yield
@@ -42,7 +42,7 @@ def restored_streams() -> Iterator[None]:
             sys.stdout, sys.stderr = before
 
 
-def _spelled(error: UnicodeError) -> tuple[str, int]:
+def _escaped(error: UnicodeError) -> tuple[str, int]:
     """Escape a character as JSON does, so that documents stay valid."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
@@ -55,8 +55,8 @@ def never_wait(clock: Clock, *, as_json: bool) -> None:
     """Drop lines instead of waiting for a reader, until this run of `dlq` ends."""
 
     def document(lines: int) -> str:
-        said = {"at": clock.now(), "level": "warning", "event": "lines-dropped"}
-        return msgspec.json.encode({**said, "lines": lines}).decode()
+        fields = {"at": clock.now(), "level": "warning", "event": "lines-dropped"}
+        return msgspec.json.encode({**fields, "lines": lines}).decode()
 
     def notice(name: str) -> Notice:
         return document if as_json and name == "stdout" else plain_notice
@@ -67,9 +67,9 @@ def never_wait(clock: Clock, *, as_json: bool) -> None:
 @contextmanager
 def interruptible() -> Iterator[None]:
     """
-    Let an interrupt end what blocks in here.
+    Let an interrupt end a blocking read in the block.
 
-    asyncio would only cancel its task then, which a read does not notice.
+    Otherwise asyncio would only cancel its task, which does not end the read.
     """
     before = signal.getsignal(signal.SIGINT)
     if not _is_ours(before):
@@ -84,12 +84,12 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def left_to_child() -> Iterator[None]:
-    """Leave interrupts to a program that has the terminal meanwhile."""
+    """Leave interrupts to a child process that uses the terminal in the block."""
     before = signal.getsignal(signal.SIGINT)
     if not _is_ours(before):
         yield
         return
-    # Unlike what is ignored, what is handled is not passed on to a child.
+    # A child inherits ignored signals, but not handled ones.
     signal.signal(signal.SIGINT, lambda *_: None)
     try:
         yield
@@ -99,17 +99,17 @@ def left_to_child() -> Iterator[None]:
 
 def wait_for_keys() -> None:
     """
-    Wait until something is typed, where standard input is a terminal.
+    Wait until something is typed, if standard input is a terminal.
 
     A read that begins just after an interrupt does not notice it: Python handles the
-    interrupt only when the read has ended. This notices both, in either order.
+    interrupt only when the read has ended. This function notices both, in any order.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not (is_main and sys.stdin.isatty()):
         return
     try:
         keys = sys.stdin.fileno()
-    except OSError:  # replaced by something that only reads
+    except OSError:  # standard input is replaced by an object without a descriptor
         return
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -123,8 +123,8 @@ def wait_for_keys() -> None:
 
 
 def standard_input() -> BinaryIO:
-    """The bytes of standard input; waiting for more of them can be interrupted."""
-    return BufferedReader(_Standard())
+    """Return standard input as bytes; an interrupt ends a waiting read."""
+    return BufferedReader(_InterruptibleInput())
 
 
 def _is_ours(handler: object) -> bool:
@@ -132,7 +132,7 @@ def _is_ours(handler: object) -> bool:
     return in_main and handler not in {signal.SIG_IGN, None}
 
 
-class _Standard(RawIOBase):
+class _InterruptibleInput(RawIOBase):
     def __init__(self) -> None:
         self._buffer: Any = sys.stdin.buffer
 

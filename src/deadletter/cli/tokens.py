@@ -20,14 +20,24 @@ from deadletter.wiring.serving import serving_engine
 
 from .desk import AtDesk, Desk
 from .options import Reason, Yes
-from .ui import NARROW, Name, ago, agreed, cell, firm_column, name_column, table, text_column
+from .ui import (
+    NARROW,
+    Name,
+    ago,
+    ask_to_confirm,
+    cell,
+    firm_column,
+    name_column,
+    table,
+    text_column,
+)
 
 if TYPE_CHECKING:
     from deadletter.client import Client
 
 app = App(
     name="tokens",
-    help="Tokens of the server's callers: create, list, revoke them.",
+    help="Create, list and revoke the tokens of the server's callers.",
     help_format="markdown",
 )
 
@@ -43,7 +53,7 @@ async def list_(*, desk: AtDesk) -> None:
             desk.document(token)
         return
     if not found:
-        desk.tell("There are no tokens yet; `dlq tokens create NAME` makes one.")
+        desk.tell("There are no tokens yet; `dlq tokens create NAME` creates one.")
         return
     desk.show(_table(found, desk.clock.now(), desk.out.width))
 
@@ -64,8 +74,9 @@ async def create(
 
     Args:
         name: The owner; the actor in the audit.
-        role: reader looks; operator also reviews, edits, replays, produces and
-            leases; admin also purges, changes queues and makes tokens.
+        role: A reader can look at everything; an operator can also review, edit,
+            replay, produce and lease; an admin can also purge, change queues and
+            create tokens.
         source: A mailbox that the token may see; can be repeated (default: all).
         days: Days until it expires (default: never).
         reason: Why; recorded in the audit.
@@ -94,8 +105,8 @@ async def revoke(id: str, /, *, reason: Reason = "", yes: Yes = False, desk: AtD
     async with opened_tokens(desk) as tokens:
         token = next((one for one in await tokens.list() if one.id == id), None)
         if token is None:
-            raise NotFound(f"there is no token {id}")
-        agreed(desk, f"revoke token {id} of {token.name}", yes=yes)
+            raise NotFound(f"there is no token {id}: `dlq tokens` lists them")
+        ask_to_confirm(desk, f"revoke token {id} of {token.name}", yes=yes)
         await tokens.revoke(id, desk.by(reason))
     if desk.as_json:
         desk.document(token)
@@ -138,12 +149,12 @@ def _end(at: datetime | None, now: datetime) -> tuple[str, str]:
 def _used(at: datetime | None, now: datetime) -> str:
     if at is None:
         return "never"
-    # It is known to the hour.
+    # The last use is recorded to the hour.
     return "within 1 h" if now - at < timedelta(hours=1) else ago(at, now)
 
 
 class TokensProtocol(Protocol):
-    """The tokens of a server: behind it, or in the store beside it."""
+    """Tokens of a server: reached through the server, or in its store."""
 
     async def list(self) -> Sequence[TokenView]:
         """Return all tokens, by name."""
@@ -159,11 +170,11 @@ class TokensProtocol(Protocol):
 async def opened_tokens(desk: Desk, *, make: bool = False) -> AsyncIterator[TokensProtocol]:
     """Open the tokens of the named server, or those in the store of the settings."""
     if desk.server is not None:
-        desk.name_office(f"the one of {desk.server}")
+        desk.name_office(f"on {desk.server}")
         async with desk.client(desk.server) as client:
             yield _RemoteTokens(client)
         return
-    # Also while the server does not require tokens.
+    # Tokens can be managed while the server does not require them.
     serve = structs.replace(desk.settings.serve, access="on")
     async with serving_engine(
         structs.replace(desk.settings, serve=serve),
@@ -174,7 +185,7 @@ async def opened_tokens(desk: Desk, *, make: bool = False) -> AsyncIterator[Toke
         make=make,
     ) as ground:
         desk.name_office(desk.office_of(ground.engine))
-        assert ground.access is not None  # it is on
+        assert ground.access is not None  # access is "on" above
         yield _LocalTokens(Keys(ground.access, ground.letters, desk.clock))
 
 

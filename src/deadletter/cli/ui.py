@@ -57,7 +57,7 @@ def ago(when: datetime, now: datetime) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time in its largest unit."""
+    """Return a length of time in its largest unit."""
     for size, unit in _UNITS:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
@@ -65,12 +65,12 @@ def span(seconds: float) -> str:
 
 
 def local(when: datetime) -> str:
-    """A time of day where this person is."""
+    """Return a time in the local time zone."""
     return f"{when.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def time_zone(now: datetime) -> str:
-    """The name of the zone `local` writes times in."""
+    """Return the name of the local time zone, such as UTC+02:00."""
     offset = now.astimezone().utcoffset() or timedelta()
     hours, minutes = divmod(abs(offset) // timedelta(minutes=1), 60)
     sign = "-" if offset < timedelta() else "+"
@@ -78,7 +78,7 @@ def time_zone(now: datetime) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes."""
+    """Return a number of bytes for people."""
     if count < 10_000:
         return f"{count:,} bytes"
     if count < 10_000_000:
@@ -88,7 +88,7 @@ def size(count: int) -> str:
 
 SHORT_ID: Final = 10  # of 24 characters: one in a thousand million is not unique
 WIDE: Final = 130  # columns from which there is room for whole ids
-NARROW: Final = 80  # columns below which tables leave out what can be done without
+NARROW: Final = 80  # columns below which tables leave out less important columns
 _GAP: Final = 2  # columns between two columns
 _SHORTEST_NAME: Final = 10  # columns; with fewer, names cannot be told apart
 _ENOUGH_NAME: Final = 20  # columns that a name may take from numbers beside it
@@ -105,19 +105,19 @@ _STYLES: Final = {
 
 
 def table() -> Table:
-    """A table without lines, for reading."""
+    """Return an empty table without borders."""
     return Table(
         box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim", expand=False
     )
 
 
 def indented(what: RenderableType, *, above: int = 0, below: int = 0) -> Padding:
-    """Something a little to the right, with so many empty lines around it."""
+    """Indent something, with empty lines above and below it."""
     return Padding(what, (above, 0, below, 2), expand=False)
 
 
 def percent(share: float) -> str:
-    """A share in percent: nearly all is not all, and hardly any is not none."""
+    """Return a share in percent; only exactly all is 100%, and only none is 0%."""
     text = f"{share:.0%}"
     if text == "100%" and share < 1:
         return ">99%"
@@ -125,38 +125,38 @@ def percent(share: float) -> str:
 
 
 def text_column(table: Table, name: str) -> None:
-    """A column of text that gives way when there is no room."""
-    # Neither its name nor its cells wrap, they end in an ellipsis.
+    """Add a column of text that is shortened when there is no room."""
+    # Its name and cells do not wrap; they end in an ellipsis.
     table.add_column(Text(name, no_wrap=True, overflow="ellipsis"))
 
 
 def name_column(table: Table, name: str, *, most: int | None = None) -> None:
-    """A column of names, which give way in their middle; at `most` so wide."""
+    """Add a column of names, shortened in the middle, at most `most` wide."""
     least = max(len(name), _SHORTEST_NAME)
     table.add_column(name, min_width=least, max_width=most)
 
 
 def firm_column(table: Table, name: str, *, most: int | None = None) -> None:
-    """A column that does not give way; at `most` so wide."""
+    """Add a column that is not shortened for others, at most `most` wide."""
     table.add_column(name, no_wrap=True, max_width=most, overflow="ellipsis")
 
 
 def number_column(table: Table, name: str) -> None:
-    """A column of numbers."""
+    """Add a column of numbers."""
     table.add_column(name, justify="right", no_wrap=True)
 
 
 def cell(text: str, style: str = "") -> Text:
-    """Text of others in a cell of ours."""
+    """Return a cell with untrusted text, cleaned."""
     return Text(clean(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
 class Name:
     """
-    A name of others in a cell of ours.
+    A cell with an untrusted name, cleaned.
 
-    Names differ at their ends (`orders`, `orders-dlq`), so one for which there is no
-    room is cut in the middle.
+    Names often differ at their ends (`orders`, `orders-dlq`), so long names are
+    shortened in the middle.
     """
 
     def __init__(self, text: str, style: str = "") -> None:
@@ -174,13 +174,13 @@ class Name:
 
 
 def cut(text: str, width: int) -> str:
-    """A text in so many columns, without its middle if they are too few."""
+    """Return a text that takes at most `width` columns, shortened in the middle."""
     if cell_len(text) <= width:
         return text
     before = width // 2
     after = width - 1 - before
     start = chop_cells(text, before)[0] if before > 0 else ""
-    # Backwards, so that what is chopped off is counted from the end.
+    # Backwards, so that the columns are counted from the end.
     end = chop_cells(text[::-1], after)[0][::-1] if after > 0 else ""
     return f"{start}…{end}"
 
@@ -195,7 +195,7 @@ class Counts(NamedTuple):
 def count_tables(
     title: str, names: Sequence[Name], columns: Sequence[Counts], width: int
 ) -> Iterator[Table]:
-    """Names and their numbers; what has no room beside them is in a table below."""
+    """Yield tables of names and their numbers, one below the other if one is too wide."""
     longest = max([len(title), *(name.width for name in names)])
     for part in _fitting(columns, width - min(longest, _ENOUGH_NAME)):
         shown = table()
@@ -208,7 +208,7 @@ def count_tables(
 
 
 def _fitting(columns: Sequence[Counts], room: int) -> list[Sequence[Counts]]:
-    """The columns in as few parts, of about the same size, as are not too broad."""
+    """Split columns into as few parts of about the same size as fit into the room."""
     for count in range(1, len(columns)):
         size = -(-len(columns) // count)
         parts = [columns[at : at + size] for at in range(0, len(columns), size)]
@@ -224,17 +224,17 @@ def _breadth(columns: Sequence[Counts]) -> int:
 
 
 def number(count: int, style: str = "") -> Text:
-    """A number; a zero steps back."""
+    """Return a number; zero is dimmed."""
     return Text(f"{count:,}", style=style if count else "dim")
 
 
 def state(of: State) -> Text:
-    """A state in its colour."""
+    """Return a state in its colour."""
     return Text(of, style=_STYLES.get(of, ""))
 
 
 def short(letter_id: str, width: int = 0) -> str:
-    """Return as much of an id as one needs to type, or all of it if there is room."""
+    """Return the part of an id that has to be typed, or all of it if there is room."""
     return letter_id if width >= WIDE else letter_id[:SHORT_ID]
 
 
@@ -245,27 +245,27 @@ def error_of(head: LetterHead) -> str:
     return ": ".join(filter(None, (head.error_name, head.error_text)))
 
 
-def agreed(desk: Desk, what: str, *, yes: bool, count: int | None = None) -> None:
+def ask_to_confirm(desk: Desk, what: str, *, yes: bool, count: int | None = None) -> None:
     """
-    Go on only if a person agrees to `what`, such as "discard 3 letters".
+    Ask the user to confirm `what`, such as "discard 3 letters"; raise Conflict if not.
 
-    Given a `count`, that number has to be typed: no slip of the finger agrees.
+    With a `count`, the user has to type that number, so that a slip does not confirm.
     """
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise ConfigError(f"this would {what}: add --yes to do it without being asked")
+        raise ConfigError(f"this would {what}: add --yes to confirm it")
     if count is not None and count > 1:
-        answer = _asked(desk, f"This will {what}. Type {count} to go on: ")
-        agrees = answer.replace(",", "").strip() == str(count)
+        answer = _ask(desk, f"This will {what}. Type {count} to continue: ")
+        is_confirmed = answer.replace(",", "").strip() == str(count)
     else:
-        answer = _asked(desk, f"This will {what}. Go on? [y/N] ")
-        agrees = answer.strip().lower() in {"y", "yes"}
-    if not agrees:
-        raise Conflict("nothing was changed")
+        answer = _ask(desk, f"This will {what}. Continue? [y/N] ")
+        is_confirmed = answer.strip().lower() in {"y", "yes"}
+    if not is_confirmed:
+        raise Conflict("not confirmed: nothing was changed")
 
 
-def _asked(desk: Desk, question: str) -> str:
+def _ask(desk: Desk, question: str) -> str:
     words = Text(clean(question), style="bold")
     try:
         with interruptible():
@@ -275,21 +275,23 @@ def _asked(desk: Desk, question: str) -> str:
     except EOFError:
         return ""
     except KeyboardInterrupt:
-        desk.err.print()  # what is said next does not stand behind the question
+        desk.err.print()  # so that the next output starts on a line of its own
         raise
 
 
+agreed = ask_to_confirm  # the name that the commands of the queue server import
+
 T = TypeVar("T")
 Read = Callable[[int, str | None], Awaitable[tuple[Sequence[T], str | None]]]
-"""Some of a list from somewhere on, and where it goes on if there is more."""
+"""Reads a page: takes its size and cursor; returns its entries and the next cursor."""
 
-PAGE: Final = 500  # asked for at once
+PAGE: Final = 500  # entries of one request
 
 
 async def pages(
     read: Read[T], most: int | None, after: str | None
 ) -> AsyncIterator[tuple[Sequence[T], str | None]]:
-    """A list, up to `most` things of it, each page with where it ended."""
+    """Yield the pages of a list, up to `most` entries, each with the next cursor."""
     left = most
     while True:
         some, after = await read(PAGE if left is None else min(PAGE, left), after)
@@ -305,20 +307,20 @@ async def one_by_one(
     *,
     size: int = PAGE,
 ) -> AsyncGenerator[T]:
-    """All of a list whose pages begin with a name, as those of the queue server do."""
+    """Yield all entries of a list whose pages start at a name, as in the queue server."""
     last = ""
     while True:
         page = await read(last, size)
         for one in page:
-            if name(one) != last:  # which ended the page before
+            if name(one) != last:  # the last entry of the page before
                 yield one
         if len(page) < size:
             return
         last = name(page[-1])
 
 
-def tell_how_far(desk: Desk, page: Page) -> None:
-    """Say how far a search has looked that ended before it had enough."""
+def show_progress_of_search(desk: Desk, page: Page) -> None:
+    """Print how far a search got that stopped before its page was full."""
     if page.letters is None or page.back_to is None:
         return
     desk.warn(
@@ -327,8 +329,8 @@ def tell_how_far(desk: Desk, page: Page) -> None:
     )
 
 
-def tell_of_more(desk: Desk, words: Sequence[str], limit: int | None, after: str | None) -> None:
-    """Say how to go on with a list that these words began, if there is more of it."""
+def show_next_page(desk: Desk, words: Sequence[str], limit: int | None, after: str | None) -> None:
+    """Print the command that continues a list, if there is more of it."""
     if after is None:
         return
     form = ["--json"] if desk.as_json else []
@@ -341,7 +343,7 @@ Advance = Callable[[int], None]
 
 
 class Bar:
-    """A bar that moves when called with so many steps, and may say something."""
+    """A progress bar: call it with a number of steps to advance it."""
 
     def __init__(self, progress: Progress | None, what: str, total: int | None) -> None:
         self._progress = progress
@@ -352,14 +354,14 @@ class Bar:
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, advance=steps, description=self._what)
 
-    def say(self, what: str) -> None:
-        """Show these words, until it moves again."""
+    def show_text(self, what: str) -> None:
+        """Show a text until the bar advances again."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, description=what)
 
 
 class _Speed(ProgressColumn):
-    """Steps a second, once there is something to go by."""
+    """The number of steps per second, once it is known."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="dim")
@@ -368,9 +370,9 @@ class _Speed(ProgressColumn):
 @contextmanager
 def bar(desk: Desk, what: str, total: int | None, *, in_bytes: bool = False) -> Iterator[Bar]:
     """
-    A bar of `total` steps; what it gives is called with how many were taken.
+    Show a progress bar of `total` steps while the block runs.
 
-    Without a total it shows that something goes on, and how far it is.
+    Without a total, the bar shows activity and the number of steps so far.
     """
     if not desk.is_watched:
         yield Bar(None, what, total)
@@ -388,14 +390,14 @@ def bar(desk: Desk, what: str, total: int | None, *, in_bytes: bool = False) -> 
 
 @contextmanager
 def through(desk: Desk, what: str, ids: Sequence[str]) -> Iterator[Iterable[str]]:
-    """The same ids, with a bar that moves as they are asked for."""
+    """Yield the same ids, with a progress bar that advances as they are consumed."""
     with bar(desk, what, len(ids)) as advance:
         yield _counted(ids, advance) if desk.is_watched else ids
 
 
 @contextmanager
 def reading(desk: Desk, what: str, file: BinaryIO, *, times: int) -> Iterator[BinaryIO]:
-    """The same file, with a bar that moves as it is read that many times."""
+    """Yield the same file, with a progress bar for reading it `times` times."""
     if not desk.is_watched:
         yield file
         return
@@ -405,7 +407,7 @@ def reading(desk: Desk, what: str, file: BinaryIO, *, times: int) -> Iterator[Bi
 
 @contextmanager
 def writing(desk: Desk, what: str, file: BinaryIO) -> Iterator[BinaryIO]:
-    """The same file, with a bar that moves as it is written."""
+    """Yield the same file, with a progress bar that advances as it is written."""
     if not desk.is_watched:
         yield file
         return
@@ -418,7 +420,7 @@ def writing(desk: Desk, what: str, file: BinaryIO) -> Iterator[BinaryIO]:
 
 
 class _Counting(RawIOBase):
-    """Tells how many bytes go through to a file, which stays open after it."""
+    """A wrapper that counts bytes read and written; the file stays open after it."""
 
     def __init__(self, file: BinaryIO, advance: Advance) -> None:
         self._file = file

@@ -46,16 +46,16 @@ def can_count() -> bool:
 
 
 def metered(observe: Observer) -> tuple[Observer, Exposition]:
-    """An observer that counts as well, and how to read what it counted."""
+    """Return an observer that also counts events, and the exposition of its counts."""
     if not can_count():
-        return observe, _nothing
+        return observe, _no_metrics
     from deadletter.observe.metrics import Counted  # noqa: PLC0415 -- an extra
 
     counted = Counted()
     return fan_out(counted.observe, observe), counted.text
 
 
-async def _nothing() -> bytes:
+async def _no_metrics() -> bytes:
     raise NotFound(MISSING)
 
 
@@ -94,10 +94,10 @@ def work(
     settings = desk.settings
     name = app or settings.app
     if name is None:
-        raise ConfigError("say which App to run, as in `dlq work shop:app`")
+        raise ConfigError("name the App to run, as in `dlq work shop:app`")
     count = processes or settings.work.processes
     port = health_port or settings.work.health_port
-    loaded = load_app(name)  # what cannot be loaded is said once, not by every child
+    loaded = load_app(name)  # so that an error is printed once, not by every child
     loaded.rules = read_rules(settings.rules)
     if port is not None and not can_count() and PLACE not in os.environ:
         desk.err.print(MISSING)
@@ -123,7 +123,7 @@ def work(
             metrics=metrics,
             watchdog=settings.work.watchdog or None,
         )
-    except StoreLost as error:  # said here: threads of handlers must not keep us
+    except StoreLost as error:  # printed here, because _leave() may end the process
         sys.stderr.write(f"dlq: {clean(str(error))}\n")
         code = ExitCode.STORE_LOST
     return _leave(code)
@@ -139,17 +139,17 @@ def _mailboxes(app: App, only: str | None) -> list[str] | None:
 
 
 async def _check(app: App) -> None:
-    """Raise ConfigError for what no child could open, so that it is said once."""
-    with suppress(BackendError):  # unreachable now is not unreachable for ever
+    """Raise ConfigError if no child could open the App, so that it is printed once."""
+    with suppress(BackendError):  # the backend may be reachable later
         async with app:
             pass
 
 
 def _leave(code: int) -> int:
     """
-    End now if a handler's thread would keep the process alive for ever.
+    End the process now if the thread of a handler would keep it alive.
 
-    What it was working on is not lost: its lease runs out.
+    Its message is not lost: the lease expires, and another worker receives it.
     """
     lingering = [thread for thread in threading.enumerate() if not thread.daemon]
     if len(lingering) > 1:
@@ -179,7 +179,7 @@ def _several(
         [sys.executable, "-m", __package__, *words],
         processes=count,
         clock=desk.clock,
-        on_end=lambda ended: _say(desk, ended),
+        on_end=lambda ended: _report_end(desk, ended),
         final=(ExitCode.STORE_LOST,),
     )
     if port is None:
@@ -210,13 +210,13 @@ def _lines(desk: Desk, least: int) -> Log:
         if level < least:
             return
         at = f"{desk.clock.now().astimezone():%H:%M:%S} "
-        told = " ".join(f"{key}={_shown(value)}" for key, value in fields.items())
-        if not desk.err.is_terminal:  # colours take time, and nobody sees them
-            sys.stderr.write(f"{at}{name:<15} {clean(told)}\n")
+        line = " ".join(f"{key}={_shown(value)}" for key, value in fields.items())
+        if not desk.err.is_terminal:  # without colours, which take time
+            sys.stderr.write(f"{at}{name:<15} {clean(line)}\n")
             return
         text = Text(at, style="dim")
         text.append(f"{name:<15}", style="red" if level > logging.INFO else "green")
-        text.append(f" {clean(told)}")
+        text.append(f" {clean(line)}")
         desk.err.print(text, soft_wrap=True)
 
     return log
@@ -233,19 +233,19 @@ def _documents(desk: Desk, least: int) -> Log:
             at = desk.clock.now()
             level_name = logging.getLevelName(level).lower()
             desk.document({"at": at, "level": level_name, "event": name, **fields})
-            sys.stdout.flush()  # whoever collects lines wants them as they come
+            sys.stdout.flush()  # so that a log collector gets each line immediately
 
     return log
 
 
-def _say(desk: Desk, ended: ChildEnded) -> None:
+def _report_end(desk: Desk, ended: ChildEnded) -> None:
     how = f"was killed by signal {-ended.code}" if ended.code < 0 else "ended"
     code = f" with code {ended.code}" if ended.code > 0 else ""
-    again = f"; another starts in {ended.delay:g} s" if ended.delay is not None else ""
+    again = f"; a new one starts in {ended.delay:g} s" if ended.delay is not None else ""
     desk.err.print(f"worker {ended.pid} {how}{code}{again}")
 
 
-_ANY: Final = "Exception"  # the type of errors of which none is said
+_ANY: Final = "Exception"  # the type of an error for which none is given
 
 
 async def classify(
@@ -272,7 +272,7 @@ async def classify(
     """
     if not text and type_ == _ANY and (status, code, grpc) == (None, None, None):
         raise ConfigError(
-            'say what to classify: dlq classify "connection refused", or --type,'
+            'describe the error: dlq classify "connection refused", or with --type,'
             " --status, --code or --grpc"
         )
     classifier = DEFAULT.extended(*read_rules(rules or desk.settings.rules))
@@ -289,10 +289,10 @@ async def classify(
             }
         )
         return
-    again = "worth" if verdict.trouble.category == "RETRYABLE" else "not worth"
-    desk.tell(f"trouble  {verdict.trouble} ({again} trying again)")
+    retried = "worth" if verdict.trouble.category == "RETRYABLE" else "not worth"
+    desk.tell(f"trouble  {verdict.trouble} ({retried} retrying)")
     desk.tell(f"code     {verdict.code}")
-    desk.tell(f"rule     {verdict.rule or '(none: no rule knows it)'}")
+    desk.tell(f"rule     {verdict.rule or '(none: no rule matches)'}")
 
 
 def _error(
@@ -311,23 +311,25 @@ def _error(
 
 
 def _type(name: str) -> type[Exception]:
-    # Python's own errors have their ancestors; of others only the name is known,
-    # and nothing is imported to find out more.
+    # Built-in errors keep their base classes. Of other errors only the name is known,
+    # because their modules are not imported.
     known = getattr(builtins, name, None)
     if isinstance(known, type) and issubclass(known, Exception):
         base: type[Exception] = known
-        return base if _is_plain(base) else type(name, (base,), {"__init__": _plainly})
+        if _takes_text(base):
+            return base
+        return type(name, (base,), {"__init__": _init_with_text})
     module, _, last = name.rpartition(".")
     return type(last or "Exception", (Exception,), {"__module__": module or "builtins"})
 
 
-def _is_plain(kind: type[Exception]) -> bool:
+def _takes_text(kind: type[Exception]) -> bool:
     try:
         kind("")
-    except TypeError:  # UnicodeDecodeError and the like want more than a text
+    except TypeError:  # UnicodeDecodeError, for example, needs more arguments
         return False
     return True
 
 
-def _plainly(self: Exception, text: str) -> None:
+def _init_with_text(self: Exception, text: str) -> None:
     self.args = (text,)

@@ -9,6 +9,6 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "httpx":
         raise
-    raise ConfigError("asking a server needs httpx: pip install 'deadletter[client]'") from error
+    raise ConfigError("the client needs httpx: pip install 'deadletter[client]'") from error
 
 __all__ = ["Client", "Lease", "LeasedItem", "QueueClient"]

@@ -1,4 +1,4 @@
-"""The server's API, as methods."""
+"""The typed client: the API of the server as methods."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -27,8 +27,8 @@ from .letters import Letters
 from .office import RemoteOffice
 from .replays import Replays
 
-_SILENCE: Final = 60.0  # seconds: a server that lives says so more often
-_AGAIN: Final = 2.0  # seconds until we connect again
+_SILENCE: Final = 60.0  # seconds; a running server sends something more often
+_RECONNECT: Final = 2.0  # seconds before connecting again
 _LONGEST: Final = 16 * 1024 * 1024  # characters of one event
 
 
@@ -39,16 +39,16 @@ class Counted(Struct, frozen=True, kw_only=True):
     counts: dict[State, int]
 
 
-Happening: TypeAlias = AuditEntry | Counted | Campaign
+Change: TypeAlias = AuditEntry | Counted | Campaign
 _KINDS: Final[dict[str, Any]] = {"act": AuditEntry, "letters": Counted, "replay": Campaign}
 
 
-async def listen(connection: Connection, after: int | None = None) -> AsyncGenerator[Happening]:
+async def listen(connection: Connection, after: int | None = None) -> AsyncGenerator[Change]:
     """
-    Acts, counts and replays as they change, for as long as one listens.
+    Yield audit entries, counts and replays as they change.
 
-    A connection that breaks off is made again, and acts in between are told. With
-    `after`, the number of an act, what came behind it is told first.
+    Connects again when the connection is lost, and then yields the entries in between.
+    With `after`, the number of an audit entry, the entries after it come first.
     """
     failures = 0
     while True:
@@ -63,7 +63,8 @@ async def listen(connection: Connection, after: int | None = None) -> AsyncGener
             failures += 1
             if failures >= connection.attempts:
                 raise
-        await asyncio.sleep(_AGAIN)
+
+        await asyncio.sleep(_RECONNECT)
 
 
 class _Event(Struct, frozen=True):
@@ -90,7 +91,7 @@ async def _events(response: httpx.Response) -> AsyncIterator[_Event]:
             continue
         size += len(line)
         if size > _LONGEST:
-            raise Unavailable("the server tells of something endless")
+            raise Unavailable(f"the server sent an event of more than {_LONGEST:,} characters")
         field, _, value = line.partition(":")
         value = value.removeprefix(" ")
         match field:
@@ -103,7 +104,7 @@ async def _events(response: httpx.Response) -> AsyncIterator[_Event]:
 
 
 class Deleted(Struct, frozen=True, kw_only=True):
-    """A mailbox that is gone, and how many messages went with it."""
+    """A deleted mailbox, and the number of messages deleted with it."""
 
     mailbox: str
     purged: int
@@ -116,23 +117,23 @@ class Queues:
         self._connection = connection
 
     async def list(self) -> list[QueueInfo]:
-        """All mailboxes and what is in them, by name."""
+        """Return all mailboxes with their numbers of messages, by name."""
         return await self._connection.get(f"{API}/queues", list[QueueInfo])
 
     async def get(self, name: str) -> QueueInfo:
-        """One mailbox and what is in it."""
+        """Return one mailbox and its numbers of messages."""
         return await self._connection.get(f"{API}/queues/{part(name)}", QueueInfo)
 
     async def create(self, options: QueueOptions, *, reason: str = "") -> QueueOptions:
-        """Make a mailbox. The same again is fine; with other options a Conflict."""
-        said = {**structs.asdict(options), "reason": reason}
-        return await self._connection.post(f"{API}/queues", said, QueueOptions)
+        """Create a mailbox; raises `Conflict` if it exists with other options."""
+        body = {**structs.asdict(options), "reason": reason}
+        return await self._connection.post(f"{API}/queues", body, QueueOptions)
 
     async def update(self, name: str, changes: dict[str, Any], *, reason: str = "") -> QueueOptions:
-        """Change some of a mailbox's options; the others stay as they are."""
+        """Change some options of a mailbox; the others stay."""
         path = f"{API}/queues/{part(name)}"
-        said = {**changes, "reason": reason}
-        return await self._connection.post(path, said, QueueOptions, method="PATCH")
+        body = {**changes, "reason": reason}
+        return await self._connection.post(path, body, QueueOptions, method="PATCH")
 
     async def delete(self, name: str, *, force: bool = False, reason: str = "") -> Deleted:
         """Delete a mailbox and the messages in it. Letters that came from it stay."""
@@ -142,7 +143,7 @@ class Queues:
 
 
 class Outages:
-    """Times that mailboxes were held back by the brake."""
+    """The outages in which the brake stopped mailboxes."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -150,15 +151,15 @@ class Outages:
     async def list(
         self, *, mailbox: str | None = None, only_open: bool = False, limit: int = 50
     ) -> list[Outage]:
-        """List the latest ones, the latest first."""
+        """Return the latest outages, latest first."""
         return await self._connection.get(
             f"{API}/outages", list[Outage], mailbox=mailbox, open=only_open or None, limit=limit
         )
 
     async def release(self, mailbox: str, *, reason: str = "") -> Released:
-        """Tell a mailbox's workers to go on."""
-        said = {"mailbox": mailbox, "reason": reason}
-        return await self._connection.post(f"{API}/outages/release", said, Released)
+        """End the outage of a mailbox: its workers receive messages again."""
+        body = {"mailbox": mailbox, "reason": reason}
+        return await self._connection.post(f"{API}/outages/release", body, Released)
 
 
 class Tokens:
@@ -168,26 +169,26 @@ class Tokens:
         self._connection = connection
 
     async def list(self) -> list[TokenView]:
-        """The tokens there are, by name; never what they are known by."""
+        """Return the tokens by name, without their secrets."""
         return await self._connection.get(f"{API}/tokens", list[TokenView])
 
     async def issue(
         self, to: Identity, *, expires_at: datetime | None = None, reason: str = ""
     ) -> IssuedToken:
         """
-        Make a token. It is shown in this answer and never again.
+        Create a token. Its secret is in this answer and is never shown again.
 
-        One whose answer got lost is a Conflict that names it: revoke it, its secret
-        is not kept.
+        If the answer is lost, the repeated request raises `Conflict` with the id of the
+        token: revoke it, because its secret is not stored.
         """
-        said = {**structs.asdict(to), "expires_at": expires_at, "reason": reason}
-        del said["principal"]  # the server chooses it
-        return await self._connection.post(f"{API}/tokens", said, IssuedToken)
+        body = {**structs.asdict(to), "expires_at": expires_at, "reason": reason}
+        del body["principal"]  # the server chooses it
+        return await self._connection.post(f"{API}/tokens", body, IssuedToken)
 
     async def revoke(self, id: str, *, reason: str = "") -> None:
-        """End a token and every session opened with it, everywhere, at once."""
+        """Revoke a token and its sessions on all servers immediately."""
         await self._connection.send(
-            "DELETE", f"{API}/tokens/{part(id)}", params={"reason": reason}, again=True
+            "DELETE", f"{API}/tokens/{part(id)}", params={"reason": reason}, repeatable=True
         )
 
 
@@ -206,7 +207,7 @@ class Groups:
         limit: int = 100,
         after: str | None = None,
     ) -> GroupPage:
-        """Groups, those with most open letters first; `after` of the page continues."""
+        """Return groups, those with most open letters first; `after` continues a page."""
         return await self._connection.get(
             f"{API}/groups",
             GroupPage,
@@ -218,14 +219,14 @@ class Groups:
         )
 
     async def get(self, name: str) -> GroupLine:
-        """One group, by its fingerprint or the beginning of it."""
+        """Return one group, by its fingerprint or the beginning of it."""
         return await self._connection.get(f"{API}/groups/{part(name)}", GroupLine)
 
     async def variants(self, name: str) -> Variants:
         """Return what the letters of a group have in common, and where they differ."""
         return await self._connection.get(f"{API}/groups/{part(name)}/variants", Variants)
 
-    async def say(
+    async def set_status(
         self,
         name: str,
         status: GroupStatus,
@@ -235,8 +236,8 @@ class Groups:
         version: str = "",
         reason: str = "",
     ) -> GroupLine:
-        """Say how a group stands: ongoing, snoozed, resolved or muted."""
-        said = {
+        """Set the status of a group: ongoing, snoozed, resolved or muted."""
+        body = {
             "status": status,
             "owner": owner,
             "until": until,
@@ -244,31 +245,31 @@ class Groups:
             "reason": reason,
         }
         path = f"{API}/groups/{part(name)}/standing"
-        return await self._connection.post(path, said, GroupLine, method="PUT")
+        return await self._connection.post(path, body, GroupLine, method="PUT")
 
     async def merge(self, into: str, *others: str, reason: str = "") -> Regrouped:
-        """Merge other groups into one; letters to come follow."""
-        asked = {"others": list(others), "reason": reason}
+        """Merge other groups into one; new letters follow."""
+        body = {"others": list(others), "reason": reason}
         path = f"{API}/groups/{part(into)}/merge"
-        return await self._connection.post(path, asked, Regrouped)
+        return await self._connection.post(path, body, Regrouped)
 
     async def split(self, name: str, query: str, *, reason: str = "") -> Regrouped:
-        """Make letters of a group that a search finds a group of their own."""
-        asked = {"query": query, "reason": reason}
+        """Move the letters of a group that a search finds to a group of their own."""
+        body = {"query": query, "reason": reason}
         path = f"{API}/groups/{part(name)}/split"
-        return await self._connection.post(path, asked, Regrouped)
+        return await self._connection.post(path, body, Regrouped)
 
     async def undo(self, name: str, *, reason: str = "") -> Regrouped:
-        """Take back the last merge or split of a group."""
+        """Undo the last merge or split of a group."""
         path = f"{API}/groups/{part(name)}/undo"
         return await self._connection.post(path, {"reason": reason}, Regrouped)
 
     async def rules(self) -> Sequence[RuleLine]:
-        """Merges and splits that letters to come follow."""
+        """Return the merges and splits that apply to new letters."""
         return await self._connection.get(f"{API}/group-rules", tuple[RuleLine, ...])
 
 
-class Acts(Struct, frozen=True, kw_only=True):
+class AuditPage(Struct, frozen=True, kw_only=True):
     """A page of the audit, oldest first; `after` continues it."""
 
     entries: tuple[AuditEntry, ...]
@@ -277,11 +278,11 @@ class Acts(Struct, frozen=True, kw_only=True):
 
 class Client(Connected):
     """
-    One office behind a server.
+    A client of one server.
 
-    What the server cannot do right now is asked again after a while, and what changes
-    something carries an idempotency key, so that it is done once. Errors are those of
-    `deadletter.core.errors`, with the server's words.
+    Requests are repeated if the server is temporarily unavailable. Changes carry an
+    idempotency key, so that they are done once. Errors are those of
+    `deadletter.core.errors`, with the texts of the server.
     """
 
     def __init__(self, url: str, *, token: str | None = None, **how: Any) -> None:
@@ -296,7 +297,7 @@ class Client(Connected):
 
     @cached_property
     def office(self) -> RemoteOffice:
-        """The office behind the server, with the methods of `deadletter.Office`."""
+        """Return the office behind the server, with the methods of `deadletter.Office`."""
         return RemoteOffice(self)
 
     async def close(self) -> None:
@@ -308,23 +309,25 @@ class Client(Connected):
             await super().close()
 
     async def stats(self) -> Stats:
-        """Mailboxes, letters by state and source, and arrivals of late."""
+        """Return the numbers of messages and letters, and recent arrivals."""
         return await self._connection.get(f"{API}/stats", Stats)
 
-    async def audit(self, *, target: str | None = None, after: int = 0, limit: int = 100) -> Acts:
+    async def audit(
+        self, *, target: str | None = None, after: int = 0, limit: int = 100
+    ) -> AuditPage:
         """Return entries of the audit after the entry `after`, oldest first."""
         return await self._connection.get(
-            f"{API}/audit", Acts, target=target, after=after, limit=limit
+            f"{API}/audit", AuditPage, target=target, after=after, limit=limit
         )
 
     async def export(
         self, query: str, out: BinaryIO, *, limit: int | None = None, reason: str = ""
     ) -> int:
         """
-        Write whole letters into a file, one JSON line each; return how many.
+        Write complete letters into a file, one JSON line each; return their number.
 
-        Raises `Unavailable` if the last line is missing or does not match: what was
-        written then is not a whole archive.
+        Raises `Unavailable` if the last line is missing or does not match: then the
+        written archive is incomplete.
         """
         seal = SealCheck()
         params = {"query": query, "limit": limit, "reason": reason}
@@ -344,22 +347,22 @@ class Client(Connected):
         dry_run: bool = False,
     ) -> TakenIn:
         """
-        Take in an archive that `export` wrote; letters there already stay as they are.
+        Import an archive that `export` wrote; existing letters do not change.
 
-        The server checks all of it first and takes nothing of a damaged one, unless
-        `salvage` asks for the letters that are intact. With `dry_run` it only checks.
+        The server checks the whole archive first. It imports nothing of a damaged one,
+        except with `salvage` the intact letters. With `dry_run` it only checks.
         """
-        wish = {"salvage": salvage, "dry_run": dry_run}
+        options = {"salvage": salvage, "dry_run": dry_run}
         response = await self._connection.send(
             "POST",
             f"{API}/import",
-            params={"archive": archive, "reason": reason, **wish},
+            params={"archive": archive, "reason": reason, **options},
             content=lines,
             headers={"content-type": "application/x-ndjson"},
-            again=True,  # taking in the same again is fine
+            repeatable=True,  # importing the same archive again changes nothing
         )
         return decoded(response, TakenIn)
 
-    def events(self, *, after: int | None = None) -> AsyncGenerator[Happening]:
+    def events(self, *, after: int | None = None) -> AsyncGenerator[Change]:
         """Yield changes as they happen, until the caller stops listening."""
         return listen(self._connection, after)

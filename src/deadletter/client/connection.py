@@ -26,24 +26,24 @@ from deadletter.core.text import encode_document, is_word, plain
 from deadletter.system import SystemDice
 
 _LATER: Final = frozenset({429, 454, 503})
-_PERHAPS: Final = frozenset({502, 504})  # a proxy's: something may have been done
+_UNCERTAIN: Final = frozenset({502, 504})  # of a proxy: the request may have been done
 
-_LONGEST_WAIT: Final = 60.0  # seconds; a server that asks for more is not waited for
+_LONGEST_WAIT: Final = 60.0  # seconds; longer Retry-After times are ignored
 _NO_ROUTE: Final = "urn:deadletter:problem:no-route"
 _ENGINE: Final = "urn:deadletter:problem:engine"
-_IN_PROGRESS: Final = "urn:deadletter:problem:in-progress"  # the same, sent before
+_IN_PROGRESS: Final = "urn:deadletter:problem:in-progress"  # the same request is being done
 
 
 class Later(Unavailable):
-    """A server that is there said: not now, and nothing was done."""
+    """The server did nothing and asks to repeat the request later."""
 
 
 class Unreachable(Unavailable):
-    """Nobody answers there, or the connection broke off."""
+    """The server does not answer, or the connection was lost."""
 
 
 class Unauthenticated(Refused):
-    """The server does not know who asks: there is no token, or it is not good."""
+    """The token is missing, invalid or expired."""
 
 
 _BY_STATUS: Final[dict[int, type[DeadLetterError]]] = {
@@ -68,7 +68,7 @@ class _Wrong(Struct, frozen=True):
 
 
 class _Problem(Struct, frozen=True):
-    """A problem, or a status reply of the queue server: both say what is wrong."""
+    """A problem document, or a status reply of the queue server."""
 
     type: str = ""
     detail: str = ""
@@ -82,21 +82,21 @@ _decoder: Final = msgspec.json.Decoder(_Problem, strict=False)
 
 
 def error_of(response: httpx.Response) -> DeadLetterError:
-    """The error that a response stands for; its body must have been read."""
+    """Return the error that a response stands for; its body must have been read."""
     status = response.status_code
     problem = _problem_in(response)
-    text = _text(problem) or f"the server says {status} {_phrase(status)}"
+    text = _text(problem) or f"the server answered {status} {_phrase(status)}"
     if problem.query is not None:
         return QueryError(text, query=problem.query, at=problem.at or 0)
     if problem.type == _NO_ROUTE or (status == 404 and _text(problem) in {"", _phrase(status)}):
-        # Ours says what is not there. This one does not even know such requests.
-        place = response.url.copy_with(query=None)
-        return ConfigError(f"there is nothing at {place}: is a deadletter server there?")
+        # A deadletter server says what was not found. This one has no such route.
+        url = response.url.copy_with(query=None)
+        return ConfigError(f"{url} was not found: is this the URL of a deadletter server?")
     if problem.type == _ENGINE:
         return Refused(text)
     if status in _LATER:
         return Later(text)
-    if status in _PERHAPS or problem.type == _IN_PROGRESS:
+    if status in _UNCERTAIN or problem.type == _IN_PROGRESS:
         return Unavailable(text)
     return _BY_STATUS.get(status, Refused)(text)
 
@@ -113,14 +113,14 @@ def wait_of(response: httpx.Response) -> float | None:
 def _problem_in(response: httpx.Response) -> _Problem:
     try:
         return _decoder.decode(response.content)
-    except (msgspec.MsgspecError, UnicodeDecodeError):  # a proxy's page, most likely
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # probably an HTML page of a proxy
         return _Problem()
 
 
 def _text(problem: _Problem) -> str:
-    said = problem.detail or problem.message
-    wrongs = [f"{one.key}: {one.message}".strip(": ") for one in problem.errors]
-    return "; ".join(part for part in (said, *wrongs) if part)
+    detail = problem.detail or problem.message
+    errors = [f"{one.key}: {one.message}".strip(": ") for one in problem.errors]
+    return "; ".join(part for part in (detail, *errors) if part)
 
 
 def _phrase(status: int) -> str:
@@ -135,8 +135,8 @@ Params = Mapping[str, str | int | bool | None]
 
 API: Final = "/api/v1"
 ATTEMPTS: Final = 4
-_LONGEST_QUERY: Final = 65_536  # characters of a URL's query that httpx takes
-TIMEOUT: Final = 30.0  # seconds without a sign of life
+_LONGEST_QUERY: Final = 65_536  # characters of the query of a URL, the limit of httpx
+TIMEOUT: Final = 30.0  # seconds without any data
 IDEMPOTENCY_KEY: Final = "idempotency-key"
 REASON: Final = "dlq-reason"
 _JSON: Final = {"content-type": "application/json"}
@@ -145,11 +145,11 @@ _BACKOFF: Final = Exponential(0.2, cap=10.0, jitter=0.5)
 
 class Connection:
     """
-    One server, and who asks it.
+    A connection to one server, with the token of the caller.
 
-    Requests that change nothing, or carry an idempotency key, are sent again when
-    the server says "later" or cannot be reached; others only where it is sure that
-    nothing was done.
+    Requests that change nothing, or carry an idempotency key, are repeated when the
+    server asks for it or is unreachable. Other requests are repeated only if the
+    server has certainly done nothing.
     """
 
     def __init__(
@@ -172,16 +172,16 @@ class Connection:
             headers=headers,
             timeout=timeout,
             transport=transport,
-            follow_redirects=False,  # a token goes where it was meant to go
+            follow_redirects=False,  # a token must not be sent to another server
         )
 
     async def close(self) -> None:
-        """Let go of the server."""
+        """Close the connection."""
         await self._http.aclose()
 
     async def get(self, path: str, kind: type[T], **params: Any) -> T:
         """Send GET and return the answer as a value of this type."""
-        response = await self.send("GET", path, params=params, again=True)
+        response = await self.send("GET", path, params=params, repeatable=True)
         return decoded(response, kind)
 
     async def post(
@@ -194,7 +194,7 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         **params: Any,
     ) -> T:
-        """Have something done once, however often it has to be asked for."""
+        """Send a change with an idempotency key, so that repeating it is safe."""
         key = {IDEMPOTENCY_KEY: self._dice.new_id()}
         response = await self.send(
             method,
@@ -202,13 +202,13 @@ class Connection:
             params=params,
             content=encode_document(value),
             headers=_JSON | key | dict(headers or {}),
-            again=True,
+            repeatable=True,
         )
         return decoded(response, kind)
 
     async def delete(self, path: str, kind: type[T], **params: Any) -> T:
-        """Have something gone."""
-        response = await self.send("DELETE", path, params=params, again=True)
+        """Send DELETE and return the answer as a value of this type."""
+        response = await self.send("DELETE", path, params=params, repeatable=True)
         return decoded(response, kind)
 
     async def call(
@@ -221,8 +221,8 @@ class Connection:
         patient: bool = True,
         reason: str = "",
     ) -> T:
-        """A call of the queue wire, which knows no keys; `wait` is what it may take."""
-        # A header has one line.
+        """Call the queue server, for at most `wait` seconds; it has no idempotency keys."""
+        # A header must not contain line breaks.
         why = {REASON: plain(" ".join(reason.split()))} if reason else {}
         response = await self.send(
             "POST",
@@ -242,32 +242,32 @@ class Connection:
         params: Params | None = None,
         content: bytes | AsyncIterator[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 -- of silence, not of the whole
-        again: bool = False,
+        timeout: float | None = None,  # noqa: ASYNC109 -- without data, not of the whole
+        repeatable: bool = False,
         patient: bool = True,
     ) -> httpx.Response:
         """
-        A response with a status of success; any other is raised as our error.
+        Return a successful response; raise any other as an error of `core.errors`.
 
-        With `again` it may be sent again after a connection broke off half-way;
-        unless `patient`, "later" is an answer.
+        A `repeatable` request is sent again even if the server may have done it
+        already. If `patient` is false, `Later` is raised instead of retrying.
         """
         request = self._http.build_request(
             method,
             path,
-            params=_given(params),
+            params=_query_params(params),
             content=content,
             headers=httpx.Headers(dict(headers or {}), encoding="utf-8"),
             timeout=httpx.USE_CLIENT_DEFAULT if timeout is None else timeout,
         )
         attempt = 1
         while True:
-            failed, wait = await self._try(request, again=again)
-            if isinstance(failed, httpx.Response):
-                return failed
-            is_answer = isinstance(failed, Later) and not patient
-            if wait is None or is_answer or attempt >= self.attempts:
-                raise failed
+            result, wait = await self._try(request, repeatable=repeatable)
+            if isinstance(result, httpx.Response):
+                return result
+            is_final = isinstance(result, Later) and not patient
+            if wait is None or is_final or attempt >= self.attempts:
+                raise result
             backoff = _BACKOFF.delay(attempt, self._dice.draw())
             await asyncio.sleep(max(wait, backoff) if wait else backoff)
             attempt += 1
@@ -279,13 +279,17 @@ class Connection:
         *,
         params: Params | None = None,
         headers: Mapping[str, str] | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 -- of silence, not of the whole
+        timeout: float | None = None,  # noqa: ASYNC109 -- without data, not of the whole
     ) -> AsyncIterator[httpx.Response]:
-        """A response that is read bit by bit."""
+        """Yield a response whose body is read in parts."""
         silence = httpx.USE_CLIENT_DEFAULT if timeout is None else timeout
         try:
             async with self._http.stream(
-                "GET", path, params=_given(params), headers=dict(headers or {}), timeout=silence
+                "GET",
+                path,
+                params=_query_params(params),
+                headers=dict(headers or {}),
+                timeout=silence,
             ) as response:
                 if not response.is_success:
                     await response.aread()
@@ -295,29 +299,29 @@ class Connection:
             raise self._unreachable(error) from error
 
     async def _try(
-        self, request: httpx.Request, *, again: bool
+        self, request: httpx.Request, *, repeatable: bool
     ) -> tuple[httpx.Response | Exception, float | None]:
-        """The response; or what is wrong, and how long to wait if it is worth it."""
+        """Return the response; or the error, and the seconds to wait if it can be retried."""
         try:
             response = await self._http.send(request)
         except httpx.TransportError as error:
-            sure = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-            return self._unreachable(error), 0.0 if sure or again else None
+            is_unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            return self._unreachable(error), 0.0 if is_unsent or repeatable else None
         if response.is_success:
             return response, None
         failed = error_of(response)
-        worth = Unavailable if again else Later
-        if isinstance(failed, worth):
+        retryable = Unavailable if repeatable else Later
+        if isinstance(failed, retryable):
             return failed, wait_of(response) or 0.0
         return failed, None
 
     def _unreachable(self, error: httpx.HTTPError) -> Unreachable:
-        told = str(error) or type(error).__name__
-        return Unreachable(f"the server at {self.url} cannot be reached: {told}")
+        text = str(error) or type(error).__name__
+        return Unreachable(f"the server at {self.url} is unreachable: {text}")
 
 
 class Connected:
-    """Behind a connection; closed by `close`, or at the end of `async with`."""
+    """Base of clients; closed by `close`, or at the end of `async with`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -334,24 +338,24 @@ class Connected:
         await self.close()
 
     async def close(self) -> None:
-        """Let go of the server."""
+        """Close the connection."""
         await self._connection.close()
 
 
 def decoded(response: httpx.Response, kind: type[T]) -> T:
-    """A response's body as a value of this type."""
+    """Return the body of a response as a value of this type."""
     try:
         return msgspec.json.decode(response.content, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Refused(
-            f"the server's answer cannot be read ({error}): is it a deadletter server,"
-            " and not a newer one?"
+            f"the answer of the server is malformed ({error}): check that it is a"
+            " deadletter server, and not newer than this client"
         ) from error
 
 
 def part(name: str) -> str:
-    """A name as one part of a path, whatever is in it."""
-    if name in {"", ".", ".."}:  # which lead elsewhere, however they are written
+    """Return a name as one part of a path, quoted."""
+    if name in {"", ".", ".."}:  # these would change the path, even quoted
         raise NotFound(f"there is nothing called {name!r}")
     return quote(name, safe="")
 
@@ -359,21 +363,23 @@ def part(name: str) -> str:
 def _checked(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ConfigError(f"a server is named like http://127.0.0.1:8418, not {url[:80]!r}")
+        raise ConfigError(
+            f"the URL of a server must look like http://127.0.0.1:8418, got {url[:80]!r}"
+        )
     if parts.username or parts.password:
-        raise ConfigError("a server's URL holds no password: give a token instead")
+        raise ConfigError("the URL of a server must not contain a password: give a token instead")
     return url.rstrip("/")
 
 
 def _bearer(token: str) -> str:
-    if not is_word(token):  # which httpx would show to everybody
+    if not is_word(token):  # an error of httpx would contain the token
         raise ConfigError(
-            "the token is not one word of ASCII: is there a space or a line break in it?"
+            "the token must be one word of ASCII: remove spaces and line breaks from it"
         )
     return f"Bearer {token}"
 
 
-def _given(params: Params | None) -> dict[str, str]:
+def _query_params(params: Params | None) -> dict[str, str]:
     """Return the parameters that are not None, as text; booleans as in JSON."""
     given = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
@@ -382,7 +388,7 @@ def _given(params: Params | None) -> dict[str, str]:
     }
     if len(urlencode(given)) > _LONGEST_QUERY:
         raise ConfigError(
-            f"what is asked has {len(urlencode(given)):,} characters in a URL, and may"
-            f" have {_LONGEST_QUERY:,}: search for less, such as the beginning of an id"
+            f"the search takes {len(urlencode(given)):,} characters in a URL, and at most"
+            f" {_LONGEST_QUERY:,} are allowed: shorten it, such as to the beginning of an id"
         )
     return given

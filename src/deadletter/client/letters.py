@@ -23,7 +23,7 @@ from .connection import API, Connection, part
 if TYPE_CHECKING:
     from .client import Client
 
-PAGE: Final = 500  # the most a server gives at once
+PAGE: Final = 500  # letters, the largest page of a server
 _NAMED: Final = 5_000  # letters in one request
 
 
@@ -32,7 +32,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
 
     id: str
     moments: tuple[Moment, ...]
-    left_out: bool = False  # there are more acts than are told here
+    left_out: bool = False  # the audit has more entries about the letter
 
 
 def selected(
@@ -49,26 +49,26 @@ class Letters:
     """
     The letters of one office.
 
-    What changes letters takes either `ids` or a `query`; a query that throws letters
-    away also takes `expect`, the number somebody has agreed to. A query names fields;
-    `free_text` allows words that letters contain.
+    Changes take either `ids` or a `query`. To discard or purge by a query, give
+    `expect`, the confirmed number of letters. `free_text` allows words without a field
+    in a query.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     async def search(self, query: str = "", *, limit: int = 50, after: str | None = None) -> Page:
-        """Up to `limit` letters, newest death first; `after` of the page continues."""
+        """Return up to `limit` letters, newest death first; `after` continues a page."""
         return await self._connection.get(
             f"{API}/letters", Page, query=query, limit=limit, after=after
         )
 
     async def count(self, query: str = "") -> LetterCount:
-        """Return the number of letters that a search finds, as far as it is cheap to know."""
+        """Count the letters that a search finds, as far as that is cheap."""
         return await self._connection.get(f"{API}/letters/count", LetterCount, query=query)
 
     async def all(self, query: str = "", *, limit: int | None = None) -> AsyncIterator[LetterHead]:
-        """Everything a search finds, newest death first, page by page."""
+        """Yield all letters that a search finds, newest death first, page by page."""
         left, after = limit, None
         while left is None or left > 0:
             size = PAGE if left is None else min(PAGE, left)
@@ -82,29 +82,28 @@ class Letters:
 
     async def get(self, id: str, *, capture: bool = False) -> LetterView:
         """
-        One letter, by its id or the beginning of it; its secrets are masked.
+        Return one letter, by its id or the beginning of it; its secrets are masked.
 
         With `capture` the headers of a drained letter include `dlq-found`.
         """
-        asked = True if capture else None
-        return await self._connection.get(_path(id), LetterView, capture=asked)
+        return await self._connection.get(_path(id), LetterView, capture=capture or None)
 
     async def timeline(self, id: str) -> Timeline:
-        """A letter's whole story."""
+        """Return the whole story of a letter."""
         return await self._connection.get(_path(id, "timeline"), Timeline)
 
     async def message(self, id: str) -> Message:
-        """A letter's message, every byte of it; goes into the audit."""
+        """Return the complete message of a letter; recorded in the audit."""
         return await self._connection.get(_path(id, "message"), Message)
 
     async def original(self, id: str) -> Message:
-        """The message that died, whatever was edited since; goes into the audit."""
+        """Return the original message of a letter, before edits; recorded in the audit."""
         return await self._connection.get(_path(id, "original"), Message)
 
     async def edit(
         self, id: str, changes: Changes, *, revision: int, reason: str = ""
     ) -> LetterView:
-        """Change a letter's message, if nobody has changed it since `revision`."""
+        """Change the message of a letter; raises `Conflict` if it changed since `revision`."""
         given = {
             name: value for name, value in structs.asdict(changes).items() if value is not UNSET
         }
@@ -124,7 +123,7 @@ class Letters:
         free_text: bool = False,
         reason: str = "",
     ) -> Moved:
-        """Say that somebody has looked."""
+        """Mark pending letters as reviewed."""
         return await self._do("review", selected(ids, query, free_text, reason=reason))
 
     async def close(
@@ -136,7 +135,7 @@ class Letters:
         reason: str = "",
         unconfirmed: bool = False,
     ) -> Moved:
-        """Say that they are done with; also `unconfirmed` ones if asked to."""
+        """Close letters; with `unconfirmed` also those that wait for an outcome."""
         chosen = selected(ids, query, free_text, reason=reason, unconfirmed=unconfirmed)
         return await self._do("close", chosen)
 
@@ -149,7 +148,7 @@ class Letters:
         reason: str = "",
         unconfirmed: bool = False,
     ) -> Moved:
-        """Make them pending again; also `unconfirmed` ones if asked to."""
+        """Make letters pending again; `unconfirmed` as in `close`."""
         chosen = selected(ids, query, free_text, reason=reason, unconfirmed=unconfirmed)
         return await self._do("reopen", chosen)
 
@@ -161,7 +160,7 @@ class Letters:
         query: str | None = None,
         free_text: bool = False,
     ) -> Moved:
-        """Write a note on them, for whoever looks next."""
+        """Add a note to letters."""
         return await self._do("notes", selected(ids, query, free_text, text=text))
 
     async def discard(
@@ -174,11 +173,7 @@ class Letters:
         reason: str = "",
         unconfirmed: bool = False,
     ) -> Moved:
-        """
-        Throw them away; they can be restored until they are purged.
-
-        Also `unconfirmed` ones if asked to.
-        """
+        """Discard letters, until they are restored or purged; `unconfirmed` as in `close`."""
         chosen = selected(
             ids, query, free_text, expect=expect, reason=reason, unconfirmed=unconfirmed
         )
@@ -192,7 +187,7 @@ class Letters:
         free_text: bool = False,
         reason: str = "",
     ) -> Moved:
-        """Take them out of the bin."""
+        """Make discarded letters pending again."""
         return await self._do("restore", selected(ids, query, free_text, reason=reason))
 
     async def purge(
@@ -204,7 +199,7 @@ class Letters:
         expect: int | None = None,
         reason: str,
     ) -> Moved:
-        """Delete them for good."""
+        """Delete letters permanently."""
         chosen = selected(ids, query, free_text, expect=expect, reason=reason)
         return await self._do("purge", chosen)
 
@@ -236,8 +231,8 @@ class RemoteLetters:
             after = page.after
             is_enough = after is None or len(heads) >= limit
             if is_enough or looked_at >= SEARCH_PATIENCE.letters or time.monotonic() > until:
-                there = None if is_enough else page.letters
-                return Page(tuple(heads), after, looked_at, page.back_to, there)
+                total = None if is_enough else page.letters
+                return Page(tuple(heads), after, looked_at, page.back_to, total)
 
     async def select(
         self, query: str, *, limit: int | None = None

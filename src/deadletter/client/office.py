@@ -71,7 +71,7 @@ class RemoteGroups:
         version: str = "",
     ) -> GroupLine:
         """Set the status of a group: resolve, snooze, mute or assign it."""
-        return await self._groups.say(
+        return await self._groups.set_status(
             name, status, owner=owner, until=until, version=version, reason=by.reason
         )
 
@@ -94,8 +94,8 @@ class RemoteGroups:
     async def regroup(self, by: By) -> int:
         """Raise `ConfigError`: a server does this by itself."""
         raise ConfigError(
-            "a server moves letters to their groups by itself, within a minute: leave"
-            " `dlq groups regroup` to it"
+            "`dlq groups regroup` cannot be combined with --server: a server moves letters"
+            " to their groups by itself, within a minute"
         )
 
 
@@ -130,11 +130,11 @@ class RemoteMailboxes:
     async def outages(
         self, *, mailbox: str | None = None, only_open: bool = False, limit: int = 50
     ) -> Sequence[Outage]:
-        """Return the outages in which the brake held back mailboxes, latest first."""
+        """Return the outages in which the brake stopped mailboxes, latest first."""
         return await self._outages.list(mailbox=mailbox, only_open=only_open, limit=limit)
 
     async def release(self, mailbox: str, by: By) -> Released:
-        """Open a mailbox again although the brake holds it back."""
+        """End the outage of a mailbox: its workers receive messages again."""
         return await self._outages.release(mailbox, reason=by.reason)
 
 
@@ -156,7 +156,7 @@ class RemoteOffice:
         self, *, target: str | None = None, after: int = 0, limit: int = 100
     ) -> Sequence[AuditEntry]:
         """Return entries of the audit, oldest first."""
-        # A page without entries of other callers may be short, and yet not the last.
+        # A page leaves out entries of other callers, so a short one may not be the last.
         entries: list[AuditEntry] = []
         while len(entries) < limit:
             page = await self._client.audit(target=target, after=after, limit=limit - len(entries))
@@ -192,11 +192,11 @@ class RemoteOffice:
 
     async def import_(self, file: BinaryIO, by: By, *, name: str, salvage: bool = False) -> TakenIn:
         """Import the letters of an archive, in requests of a bounded size."""
-        # Checked here as a whole, because a server sees one part of it at a time.
+        # Checked here as a whole, because the server gets it in several parts.
         checkup = checked(file, salvage=salvage)
         head = ArchiveHead(exported_at=datetime.now(UTC))
         take = partial(self._client.import_, archive=name, reason=by.reason)
-        if not salvage:  # the server may reject what is fine to us
+        if not salvage:  # the server may reject letters that are valid here
             for part in small_archives(read_letters(file), head, most=_PORTION):
                 await take(part, dry_run=True)
             file.seek(0)

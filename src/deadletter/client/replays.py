@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from .client import Client
 
 
-_LOOK: Final = 0.25  # seconds between two looks
+_POLL: Final = 0.25  # seconds between two requests for the state of a replay
 
 
 class Planned(Struct, frozen=True, kw_only=True):
-    """A replay and what is to be expected of it; `sendable` letters would be sent."""
+    """A planned replay and its expected result; `sendable` letters would be sent."""
 
     replay: Campaign
     plan: Plan
@@ -39,7 +39,7 @@ class Planned(Struct, frozen=True, kw_only=True):
 
 
 class Replays:
-    """The replays of one office. The server sends them, whether we look or not."""
+    """The replays of one office. The server sends the letters."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -62,11 +62,11 @@ class Replays:
         """
         Choose the letters of a replay, with a verdict for each; nothing is sent yet.
 
-        They are fixed from here on: start it by its id, or cancel it. `through` names
-        a server of others in the server's settings; without, letters go back to the
-        one they were drained from.
+        The letters are fixed now: start the replay by its id, or cancel it. `through`
+        names a source in the settings of the server; without it, drained letters return
+        to the server that they came from.
         """
-        wish = _wish(
+        body = _replay_body(
             ids,
             query,
             free_text,
@@ -79,7 +79,7 @@ class Replays:
             through=through,
             reason=reason,
         )
-        return await self._connection.post(f"{API}/replays/plan", wish, Planned)
+        return await self._connection.post(f"{API}/replays/plan", body, Planned)
 
     async def judge(
         self,
@@ -96,26 +96,28 @@ class Replays:
         size: int = 500,
     ) -> LetterVerdicts:
         """
-        Judge up to `size` letters of a plan, also those left out; `after` continues.
+        Return verdicts of up to `size` letters of a plan; `after` continues.
 
-        Nothing is stored. `limit` counts the letters that are sent of this page on.
+        Letters that would be left out are included. Nothing is stored. `limit` counts
+        the letters that would be sent, from this page on.
         """
-        wish = _wish(ids, query, free_text, care, limit=limit, to=to, cap=cap, through=through)
+        body = _replay_body(
+            ids, query, free_text, care, limit=limit, to=to, cap=cap, through=through
+        )
         return await self._connection.post(
-            f"{API}/replays/verdicts", wish, LetterVerdicts, after=after, limit=size
+            f"{API}/replays/verdicts", body, LetterVerdicts, after=after, limit=size
         )
 
     async def start(self, name: str, *, expect: int | None = None, reason: str = "") -> Campaign:
-        """Start a replay that was planned."""
-        said = {"expect": expect, "reason": reason}
-        return await self._tell(name, "start", said)
+        """Start a planned replay."""
+        return await self._post(name, "start", {"expect": expect, "reason": reason})
 
     async def latest(self, *, limit: int = 20, after: str | None = None) -> ReplayPage:
-        """Replays with their counts, latest first; `after` of the page continues."""
+        """Return replays with their counts, latest first; `after` continues a page."""
         return await self._connection.get(f"{API}/replays", ReplayPage, limit=limit, after=after)
 
     async def get(self, name: str) -> Campaign:
-        """One replay and its counts, by its id or the beginning of it."""
+        """Return one replay and its counts, by its id or the beginning of it."""
         return await self._connection.get(f"{API}/replays/{part(name)}", Campaign)
 
     async def report(self, name: str, *, after: int = 0, limit: int = 100) -> ReplayItems:
@@ -129,48 +131,47 @@ class Replays:
         return await self._connection.get(path, LetterVerdicts, after=after, limit=limit)
 
     async def pause(self, name: str, *, reason: str = "") -> Campaign:
-        """Stop sending for now."""
-        return await self._tell(name, "pause", {"reason": reason})
+        """Stop sending until the replay is resumed."""
+        return await self._post(name, "pause", {"reason": reason})
 
     async def resume(self, name: str, *, reason: str = "", take_over: bool = False) -> Campaign:
-        """Let sending go on."""
-        said = {"reason": reason, "take_over": take_over}
-        return await self._tell(name, "resume", said)
+        """Continue a replay."""
+        return await self._post(name, "resume", {"reason": reason, "take_over": take_over})
 
     async def cancel(self, name: str, *, reason: str = "") -> Campaign:
-        """Send no more of it. Letters that were not sent stay as they are."""
-        return await self._tell(name, "cancel", {"reason": reason})
+        """End a replay. Letters that were not sent keep their state."""
+        return await self._post(name, "cancel", {"reason": reason})
 
     async def confirm(self, message_ids: Iterable[str], *, reason: str = "") -> Confirmed:
-        """Say that a consumer has handled messages that were sent back to it."""
-        said = {"message_ids": list(message_ids), "reason": reason}
-        return await self._connection.post(f"{API}/confirmations", said, Confirmed)
+        """Confirm that a consumer has handled messages that were sent back to it."""
+        body = {"message_ids": list(message_ids), "reason": reason}
+        return await self._connection.post(f"{API}/confirmations", body, Confirmed)
 
     async def watch(self, name: str, is_over: Callable[[Campaign], bool]) -> Campaign:
-        """Look at a replay again and again, until it is over in somebody's eyes."""
-        while not is_over(campaign := await self.get(name)):  # noqa: ASYNC110 -- of others
-            await asyncio.sleep(_LOOK)
+        """Poll a replay until `is_over` returns true for it; return it."""
+        while not is_over(campaign := await self.get(name)):  # noqa: ASYNC110 -- remote
+            await asyncio.sleep(_POLL)
         return campaign
 
-    async def _tell(self, name: str, verb: str, said: dict[str, Any]) -> Campaign:
+    async def _post(self, name: str, verb: str, body: dict[str, Any]) -> Campaign:
         path = f"{API}/replays/{part(name)}/{verb}"
-        return await self._connection.post(path, said, Campaign)
+        return await self._connection.post(path, body, Campaign)
 
 
-def _wish(
+def _replay_body(
     ids: Iterable[str] | None, query: str | None, free_text: bool, care: Care, **more: Any
 ) -> dict[str, Any]:
-    """Letters to send back and how, as requests say it."""
-    said = None if care == AT_ONCE else msgspec.to_builtins(care)
-    return selected(ids, query, free_text, care=said, **more)
+    """Return the body of a request to plan a replay."""
+    steps = None if care == AT_ONCE else msgspec.to_builtins(care)
+    return selected(ids, query, free_text, care=steps, **more)
 
 
 class RemoteReplays:
     """
     The replays of an office behind a server. The server sends the letters.
 
-    To judge letters the server records them as a planned replay. `forget` cancels the
-    planned replays that nobody started.
+    To return verdicts, the server records a planned replay. `forget` cancels the planned
+    replays that were not started.
     """
 
     def __init__(self, client: "Client") -> None:
@@ -270,7 +271,7 @@ class RemoteReplays:
         """Continue a replay; the server sends the rest, at the planned rate."""
         if rate is not None:
             raise ConfigError(
-                "what a server sends keeps the rate it was planned with: leave --rate"
+                "--rate cannot be combined with --server: a server keeps the planned rate"
             )
         return await self._replays.resume(campaign_id, reason=by.reason, take_over=take_over)
 
@@ -290,7 +291,7 @@ class RemoteReplays:
         self,
         campaign_id: str,
         *,
-        timeout: float,  # noqa: ASYNC109 -- running out of it is an answer, not an error
+        timeout: float,  # noqa: ASYNC109 -- a timeout is a result, not an error
         stop: asyncio.Event | None = None,
         on_look: Callable[[Campaign], None] | None = None,
     ) -> Campaign:
@@ -314,7 +315,7 @@ class RemoteReplays:
         planned = await self._replays.plan(
             **_named(chosen),
             limit=request.limit,
-            # Else somebody else was faster; a limit says how many anyway.
+            # Fails if the number changed in the meantime; with a limit it may differ.
             expect=count if found and request.limit is None else None,
             to=request.to,
             rate=request.rate,
@@ -328,7 +329,7 @@ class RemoteReplays:
 
 
 def _named(chosen: Chosen) -> dict[str, Any]:
-    """Return how a request names letters; free words were allowed or refused before."""
+    """Return how a request names letters; free words have been checked already."""
     if chosen.query:
         return {"query": chosen.query, "free_text": True}
     return {"ids": chosen.ids}

@@ -40,10 +40,10 @@ from .notifications import SHOWN, Notice, NotificationFailed, Notifier, notifier
 from .observers import Arrivals
 from .waiting import oldest_pending, unsettled
 
-GROUPS: Final = 1_000  # the latest ones that are checked
-WINDOWS: Final = 1_000  # the latest ones of brakes that are checked
-WAITING: Final = 500  # unreviewed letters, the youngest that are too old
-SOURCES: Final = 50  # of them
+GROUPS: Final = 1_000  # latest groups that are checked
+WINDOWS: Final = 1_000  # latest openings of brakes that are checked
+WAITING: Final = 500  # unreviewed letters that are checked, the youngest of those too old
+SOURCES: Final = 50  # sources of unreviewed letters that are checked
 LEASE: Final = 180.0  # seconds to send a notice
 PAUSES: Final = (0.0, 1.0, 5.0)  # seconds before each attempt to send
 MOST_UNSENT: Final = 1_000  # alerts kept for a target that is unavailable
@@ -51,7 +51,7 @@ _PENDING: Final = parse(f"is:{State.PENDING}")
 
 
 class Alerting:
-    """Sends alerts about one office."""
+    """The alerts of one office: checks it and notifies people."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Alerting:
         ]
 
     async def look(self) -> None:
-        """Look once, and send new alerts. The office may be unavailable."""
+        """Check the office once, and send new alerts; raise BackendError if it is unavailable."""
         now = self._clock.now()
         groups = await self._store.groups(only_open=False, limit=GROUPS)
         found = about_groups(groups, self._growth(groups, now), self._alerts, now)
@@ -132,10 +132,10 @@ class _Post:
         self._clock = clock
         self._observe = observe
         self._unsent: dict[str, Alert] = {}
-        self._sent: dict[tuple[str, int], None] = {}  # where there is no ledger
+        self._sent: dict[tuple[str, int], None] = {}  # if there is no ledger
 
     async def notify(self, alerts: Sequence[Alert]) -> None:
-        """Send alerts that nobody has sent yet; keep those that fail for later."""
+        """Send alerts that no server has sent yet; keep those that fail for later."""
         due = self._unsent | {alert.id: alert for alert in alerts}
         keys = [LedgerKey(self._mailbox, alert.id, alert.round) for alert in due.values()]
         claims = await self._claim(keys)
@@ -169,9 +169,9 @@ class _Post:
         return False
 
     def _notice(self, alerts: Sequence[Alert]) -> Notice:
-        told = "\n".join(sorted(f"{alert.id} {alert.round}" for alert in alerts))
+        names = "\n".join(sorted(f"{alert.id} {alert.round}" for alert in alerts))
         return Notice(
-            id=hashlib.sha256(f"{self._mailbox}\n{told}".encode()).hexdigest()[:32],
+            id=hashlib.sha256(f"{self._mailbox}\n{names}".encode()).hexdigest()[:32],
             at=self._clock.now(),
             alerts=tuple(alerts[:SHOWN]),
             more=len(alerts[SHOWN:]),
@@ -220,10 +220,10 @@ def dimension(name: str) -> str:
     CloudWatch rejects all numbers of a request with an invalid name.
     """
     plain = name.encode("ascii", "backslashreplace").decode()
-    spelled = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in plain)
-    if not spelled.strip() or spelled.startswith(":"):
-        spelled = f"\\{spelled}"
-    return spelled[:_LONGEST]
+    escaped = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in plain)
+    if not escaped.strip() or escaped.startswith(":"):
+        escaped = f"\\{escaped}"
+    return escaped[:_LONGEST]
 
 
 def _alarm(alarm: CloudAlarm, name: str, topic: str | None) -> dict[str, Any]:

@@ -6,8 +6,8 @@ Metrics and alarms for CloudWatch.
     async with cloudwatch(region="eu-west-1") as client:
         await watch.publish_every(60, client, await app.letters(), stop)
 
-Counts are collected here and sent as sums, so that a flood of dead letters costs no more calls
-than a few.
+Counts are collected here and sent as sums, so that the number of calls does not grow with the
+number of dead letters.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ from deadletter.ports import LetterStore
 from .alerts import alarms, dimension
 from .metrics import Capped
 
-AT_ONCE: Final = 500  # numbers in one call; the service takes 1,000
-_STRANGER: Final = frozenset(
+AT_ONCE: Final = 500  # numbers in one call; the service accepts 1,000
+_BAD_CREDENTIALS: Final = frozenset(
     {"InvalidClientTokenId", "SignatureDoesNotMatch", "UnrecognizedClientException"}
 )
 
@@ -41,7 +41,7 @@ Series: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class Sum(Struct):
-    """The values of one series, as CloudWatch takes them together."""
+    """The aggregated values of one series, in the form of CloudWatch."""
 
     unit: str
     count: float = 0
@@ -126,7 +126,7 @@ class CloudWatch:
                 works = True
             except BackendError as error:
                 if works:
-                    _log.warning("nothing is published: %s", error)
+                    _log.warning("metrics could not be published: %s", error)
                 works = False
 
     def _count(self, metric: str, *dimensions: tuple[str, str]) -> None:
@@ -206,11 +206,11 @@ def _advice(error: Exception) -> str:
                 " where a role gives them"
             )
         case theirs.ClientError() if _code(error).startswith("AccessDenied"):
-            return ": allow our identity cloudwatch:PutMetricAlarm and cloudwatch:PutMetricData"
-        case theirs.ClientError() if _code(error) in _STRANGER:
-            return ": check our keys, and this machine's clock"
+            return ": allow this identity cloudwatch:PutMetricAlarm and cloudwatch:PutMetricData"
+        case theirs.ClientError() if _code(error) in _BAD_CREDENTIALS:
+            return ": check the AWS keys, and the clock of this machine"
         case theirs.EndpointConnectionError():
-            return ": is it running, and are region and endpoint right?"
+            return ": check that the endpoint is running, and that region and endpoint are correct"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""A dashboard for Grafana over our metrics."""
+"""A Grafana dashboard for the metrics of deadletter."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 
 
 class Panel(Struct, frozen=True, kw_only=True):
-    """One panel: queries by the names of their lines."""
+    """One panel of the dashboard: queries by the names of their lines."""
 
     title: str
     queries: Mapping[str, str]
@@ -20,7 +20,7 @@ class Panel(Struct, frozen=True, kw_only=True):
     unit: str = "short"
     width: int = 8
     height: int = 8
-    alarming: float | None = None  # red from here on
+    alarming: float | None = None  # the value from which it is red
 
 
 PANELS: Final = (
@@ -50,9 +50,9 @@ PANELS: Final = (
         alarming=1,
     ),
     Panel(
-        title="Letters not kept, last hour",
+        title="Letters not stored, last hour",
         queries={"": "sum(increase(dlq_dead_letter_failures_total[1h]))"},
-        about="Nothing is lost: messages stay where they are until they can be kept.",
+        about="Nothing is lost: messages stay in their mailbox until a letter can be stored.",
         kind="stat",
         width=4,
         height=5,
@@ -61,7 +61,7 @@ PANELS: Final = (
     Panel(
         title="Missing or too many",
         queries={"": "max(dlq_reconcile_mismatch)"},
-        about="`dlq verify` says in which mailbox.",
+        about="`dlq verify` shows the mailbox.",
         kind="stat",
         width=4,
         height=5,
@@ -73,7 +73,7 @@ PANELS: Final = (
     Panel(
         title="Deaths per minute",
         queries={"{{source}}": "60 * max by (source) (rate(dlq_arrivals_total[5m]))"},
-        about="What arrives, however fast it is taken away again.",
+        about="All arrivals, including letters that are removed immediately.",
     ),
     Panel(
         title="Open letters by source",
@@ -105,7 +105,7 @@ PANELS: Final = (
             "p95 {{outcome}}": "histogram_quantile(0.95, sum by (le, outcome) "
             "(rate(dlq_handler_duration_seconds_bucket[5m])))"
         },
-        about="Failed attempts are timed as well: one that ran into its limit shows.",
+        about="Failed attempts are included, such as those that timed out.",
         unit="s",
     ),
     Panel(
@@ -133,15 +133,15 @@ PANELS: Final = (
         },
     ),
     Panel(
-        title="Brake and reach",
+        title="Brake and availability",
         queries={
             "brake {{mailbox}}": "max by (mailbox) (dlq_breaker_state)",
-            "{{what}} out of reach": "max by (what) (dlq_out_of_reach)",
+            "{{what}} unreachable": "max by (what) (dlq_out_of_reach)",
         },
-        about="1 while everything fails and fetching has stopped.",
+        about="1 while the brake is open, or a backend is unreachable.",
     ),
     Panel(
-        title="Mishaps per hour",
+        title="Unexpected events per hour",
         queries={"{{kind}}": "3600 * sum by (kind) (rate(dlq_mishaps_total[1h]))"},
     ),
 )

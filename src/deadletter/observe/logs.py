@@ -1,9 +1,9 @@
 """
 Events as log lines: the tag is the message, the fields are the keys.
 
-With structlog installed they go there, otherwise to the standard library's logger
-`deadletter`. Lines of one kind are limited per second, so that an outage does not
-fill the disk; what was left out is counted.
+With structlog installed they are logged there, otherwise to the logger `deadletter` of the
+standard library. Lines of one kind are limited per second, so that an outage does not fill
+the disk; lines left out are counted.
 """
 
 import json
@@ -85,7 +85,7 @@ LEVELS: Final[Mapping[type[Event], int]] = {
     AnchorFailed: logging.ERROR,
 }
 
-# The names people search for, where they are not the event's own.
+# Established names of fields, where the names in the event are different.
 _RENAMED: Final[Mapping[type[Event], Mapping[str, str]]] = {
     Buried: {"mailbox": "source_mailbox", "attempt": "delivery_count"},
     LetterHandled: {"age": "age_seconds"},
@@ -94,12 +94,12 @@ _LIMIT: Final = 500  # characters of one value
 
 
 def name_of(event: Event) -> str:
-    """Return what happened, as the message of a line: the event's tag."""
+    """Return the tag of an event, which is the message of its line."""
     return str(type(event).__struct_config__.tag)
 
 
 def fields_of(event: Event) -> dict[str, Any]:
-    """Return what there is to know about it, as the keys of a line."""
+    """Return the fields of an event, which are the keys of its line."""
     renamed = _RENAMED.get(type(event), {})
     fields: dict[str, Any] = {renamed.get("mailbox", "mailbox"): line(event.mailbox)}
     for key, value in structs.asdict(event).items():
@@ -115,8 +115,8 @@ def fields_of(event: Event) -> dict[str, Any]:
 
 
 def line(text: str) -> str:
-    """Return the text on one line, bounded, without anything a terminal would act on."""
-    # str() first: the members of a StrEnum are to be shown by their value.
+    """Return a text on one line, bounded, without control characters."""
+    # str() first, because members of a StrEnum are shown by their value.
     return plain_line(cut(str(text), _LIMIT)).replace("\t", "\\t")
 
 
@@ -135,7 +135,7 @@ def _of_failure(failure: Failure) -> dict[str, Any]:
 Log: TypeAlias = Callable[[int, str, Mapping[str, Any]], None]
 """Writes one line: level, message, fields."""
 
-LINES_A_SECOND: Final = 10
+LINES_A_SECOND: Final = 10  # of each kind
 _NAME: Final = "deadletter"
 _KINDS: Final = 1000  # different kinds at most
 
@@ -148,7 +148,7 @@ def log_events(
 
 
 class _Lines:
-    """Counts the lines written this second, and those left out."""
+    """An observer that writes lines up to a limit per second, and counts those left out."""
 
     def __init__(self, clock: Clock, log: Log, limit: int) -> None:
         self._clock = clock
@@ -174,7 +174,7 @@ class _Lines:
             self._log(level, name, fields_of(event))
 
     def _report(self) -> None:
-        """Write how many lines were left out, and start to count anew."""
+        """Write how many lines were left out, and reset the counts."""
         seen, self._seen = self._seen, {}
         for (name, mailbox), count in seen.items():
             if count > self._limit:
@@ -199,8 +199,8 @@ def _to_logging(level: int, name: str, fields: Mapping[str, Any]) -> None:
     logger = logging.getLogger(_NAME)
     if not logger.isEnabledFor(level):
         return
-    told = " ".join(f"{key}={_shown(value)}" for key, value in fields.items())
-    logger.log(level, "%s %s", name, told, extra={_NAME: dict(fields)})
+    text = " ".join(f"{key}={_shown(value)}" for key, value in fields.items())
+    logger.log(level, "%s %s", name, text, extra={_NAME: dict(fields)})
 
 
 def _shown(value: object) -> str:

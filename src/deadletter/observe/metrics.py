@@ -1,8 +1,8 @@
 """
 Events as Prometheus metrics.
 
-Labels come from closed lists or are capped, so that hostile names cannot make more
-series than a server holds. Ids and fingerprints are never labels.
+Labels come from closed lists or are capped, so that hostile names cannot create more
+series than a server can store. Ids and fingerprints are never labels.
 """
 
 from collections.abc import Callable
@@ -67,15 +67,15 @@ class Capped:
         return value
 
 
-# `dlq.messages.sent` and its like in Prometheus' spelling, and a pipeline's own
-# (`node_id` is the node that reads the mailbox). What each name is an alias of is in the
-# documentation; ages have one name only, `dlq_message_age_seconds`.
+# `dlq.messages.sent` and similar names in the style of Prometheus, and the names of a
+# pipeline (`node_id` is the node that reads the mailbox). The documentation lists the names
+# and their aliases; ages have only one name, `dlq_message_age_seconds`.
 
 MILLISECONDS: Final = (1, 5, 20, 100, 500, 1000, 2500, 5000, 10_000, 60_000, 900_000)
 
 
 class Aliases:
-    """An observer that counts under further names."""
+    """An observer that counts events under additional names."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, about: str, label: str = "mailbox") -> Counter:
@@ -143,12 +143,12 @@ class Metrics:
             "errors", "Errors, by category and trouble.", "mailbox", "category", "trouble"
         )
         self._unkept = counter(
-            "dead_letter_failures", "Failures to keep a dead letter: page on it."
+            "dead_letter_failures", "Failures to store a dead letter. Alert on it."
         )
         self._conflicts = counter(
             "id_conflicts", "Messages whose id or key came with two bodies.", "mailbox"
         )
-        self._mishaps = counter("mishaps", "What should not happen, by kind.", "kind")
+        self._mishaps = counter("mishaps", "Unexpected events, by kind.", "kind")
         self._processed = counter(
             "messages_processed", "Letters a DLQ consumer took.", "mailbox", "action"
         )
@@ -290,13 +290,13 @@ class Metrics:
         self._mishaps.labels(name_of(event)).inc(count)
 
 
-_REACHED: Final = frozenset({"broker", "office", "ledger", "mailbox", "letter"})
+_KINDS: Final = frozenset({"broker", "office", "ledger", "mailbox", "letter"})
 
 
 def _kind(what: str) -> str:
     """Return the kind of a thing: `mailbox orders-dlq` is a mailbox."""
     kind = what.partition(" ")[0]
-    return kind if kind in _REACHED else OTHER
+    return kind if kind in _KINDS else OTHER
 
 
 class Counted:

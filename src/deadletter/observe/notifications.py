@@ -72,25 +72,25 @@ def signed(secret: bytes, id: str, seconds: int, body: bytes) -> str:
 
 class DaemonCalls:
     """
-    Makes blocking calls, one at a time, each for at most `within` seconds.
+    A runner of blocking calls on a daemon thread, one at a time, each with a time limit.
 
-    Time limits of a library count from byte to byte, so a slow server can hold a call without
-    end. We then continue, and so does the end of the process; the next call is rejected while
-    the last one still runs.
+    Timeouts of libraries apply to each read, so a slow server can block a call without end.
+    `make` then raises TimeoutError, and the thread does not keep the process alive. The next
+    call is rejected while the last one still runs.
     """
 
     def __init__(self) -> None:
         self._is_busy = False
 
     async def make(self, within: float, call: Callable[[], object]) -> None:
-        """Make a call; raises what it raises, or TimeoutError."""
+        """Make a call; raise its error, or TimeoutError after `within` seconds."""
         if self._is_busy:
-            raise TimeoutError("the call before has not ended yet")
+            raise TimeoutError("the previous call is still in progress")
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
 
         def end(error: Exception | None) -> None:
-            if ended.done():  # nobody waits any more
+            if ended.done():  # it has timed out
                 return
             if error is None:
                 ended.set_result(None)
@@ -101,7 +101,7 @@ class DaemonCalls:
             error = None
             try:
                 call()
-            except Exception as raised:  # noqa: BLE001 -- the caller's to judge
+            except Exception as raised:  # noqa: BLE001 -- raised again in make()
                 error = raised
             self._is_busy = False
             with suppress(RuntimeError):  # the event loop has closed
@@ -114,7 +114,7 @@ class DaemonCalls:
 
 
 PATIENCE: Final = 10.0  # seconds for each answer
-SHOWN: Final = 20  # alerts in one notice; of the others only the number
+SHOWN: Final = 20  # alerts in one notice; further alerts are only counted
 _AGENT: Final = "deadletter"
 
 
@@ -125,17 +125,17 @@ class NotificationFailed(Exception):
 class Notice(Struct, frozen=True, kw_only=True):
     """Alerts that are sent together."""
 
-    id: str  # the same when it is sent again
+    id: str  # the same for each attempt to send it
     at: datetime
     alerts: tuple[Alert, ...]
-    more: int = 0  # that are not among them
+    more: int = 0  # number of further alerts
 
     @property
     def title(self) -> str:
-        """The notice in one line."""
+        """Return the notice in one line."""
         count = len(self.alerts) + self.more
-        rest = f" (and {count - 1:,} more)" if count > 1 else ""
-        return plain_line(cut(self.alerts[0].text, 150)) + rest
+        more = f" (and {count - 1:,} more)" if count > 1 else ""
+        return plain_line(cut(self.alerts[0].text, 150)) + more
 
 
 class Notifier(Protocol):
@@ -156,14 +156,16 @@ def notifier_for(target: AlertTarget) -> Notifier:
 
 
 def check_url(text: str, what: str) -> None:
-    """Reject a URL that nothing can be posted to."""
+    """Raise ConfigError for a URL that is not http:// or https://."""
     url = urlsplit(text)
     if url.scheme not in ("http", "https") or not url.hostname:
-        raise ConfigError(f"{what} cannot go to {redact(text)!r}: give an http:// or https:// URL")
+        raise ConfigError(
+            f"{what} cannot be sent to {redact(text)!r}: give an http:// or https:// URL"
+        )
 
 
 class Webhook:
-    """A URL that takes JSON, signed if there is a secret."""
+    """A URL to which JSON is posted, signed if there is a secret."""
 
     def __init__(self, url: str, secret: str | None = None) -> None:
         self._calls = DaemonCalls()
@@ -209,7 +211,7 @@ class _Slack:
 
 
 def _for_slack(alert: Alert) -> str:
-    # Without these nothing is a mention, a link or a broadcast to everybody.
+    # Without these characters there are no mentions, links or broadcasts.
     text = plain_line(alert.text)
     for sign, harmless in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = text.replace(sign, harmless)
@@ -226,7 +228,7 @@ class _Email:
         self._server = urlsplit(target.server)
         if self._server.scheme not in ("smtp", "smtps") or not self._server.hostname:
             raise ConfigError(
-                f"e-mail cannot be given to {redact(target.server)!r}: "
+                f"e-mail cannot be sent through {redact(target.server)!r}: "
                 "give an smtp:// or smtps:// URL"
             )
         odd = [one for one in (self._sender, *self._to) if not _is_address(one)]
@@ -282,7 +284,7 @@ def _is_address(text: str) -> bool:
 
 
 async def _post(calls: DaemonCalls, url: str, body: bytes, headers: Mapping[str, str]) -> None:
-    request = Request(  # noqa: S310 -- its scheme has been looked at
+    request = Request(  # noqa: S310 -- check_url() has checked the scheme
         url,
         data=body,
         headers={"content-type": "application/json", "user-agent": _AGENT, **headers},
@@ -295,7 +297,7 @@ async def _post(calls: DaemonCalls, url: str, body: bytes, headers: Mapping[str,
 
 
 def _posted(request: Request) -> None:
-    opener = OpenerDirector()  # which knows of no redirects, files or passwords
+    opener = OpenerDirector()  # without handlers for redirects, files or passwords
     for handler in (
         ProxyHandler(),
         HTTPHandler(),

@@ -1,4 +1,4 @@
-"""One observer made of several, none of which can hurt the runtime."""
+"""Combined observers, combined metrics of several processes, and arrivals of letters."""
 
 import logging
 import re
@@ -25,7 +25,7 @@ def fan_out(*observers: Observer) -> Observer:
         for number, observer in enumerate(observers):
             try:
                 observer(event)
-            except Exception as error:  # noqa: BLE001 -- observers may be anybody's code
+            except Exception as error:  # noqa: BLE001 -- observers can be application code
                 if number not in complained:
                     complained.add(number)
                     _complain(observer, error)
@@ -35,7 +35,7 @@ def fan_out(*observers: Observer) -> Observer:
 
 def _complain(observer: Observer, error: Exception) -> None:
     name = getattr(observer, "__qualname__", type(observer).__qualname__)
-    with suppress(Exception):  # a handler of the application's may raise as well
+    with suppress(Exception):  # a log handler of the application can raise as well
         logging.getLogger("deadletter").error(
             "observer %s fails; further errors of it are not shown", name, exc_info=error
         )
@@ -70,10 +70,10 @@ def gathered(texts: Mapping[str, bytes]) -> bytes:
     return b"\n".join([*lines, b""])
 
 
-# A group counts every death for good, so what arrived shows even where a consumer
-# empties the dead letters as fast as they come, and the depth is always zero.
+# The counter of a group never decreases. So arrivals are visible even if a consumer removes
+# dead letters immediately, and the depth is always zero.
 
-KEPT: Final = 10_000  # groups whose numbers are remembered
+KEPT: Final = 10_000  # groups whose counters are remembered
 
 
 class Arrived(Struct, frozen=True):
@@ -86,10 +86,10 @@ class Arrived(Struct, frozen=True):
 
 class Arrivals:
     """
-    Counts arrivals between two checks of the latest groups.
+    The arrivals between two checks of the latest groups.
 
-    Of an unknown group, all deaths have arrived if it was first seen since `since`; otherwise
-    counting begins with its current number.
+    For an unknown group that was first seen after `since`, all deaths are arrivals; for other
+    unknown groups, counting begins with the current number.
     """
 
     def __init__(self, since: datetime) -> None:
@@ -100,7 +100,7 @@ class Arrivals:
         """Return what arrived since the last check."""
         arrived = []
         for group in groups:
-            # Out and in again: those seen last are forgotten last.
+            # Moved to the end, so that the least recently seen groups are removed first.
             before = self._totals.pop(group.fingerprint, None)
             self._totals[group.fingerprint] = group.total
             is_new = before is None and group.first_seen >= self._since

@@ -1,8 +1,8 @@
 """
-The office in numbers, for Prometheus: read from the store on request.
+Metrics of the office for Prometheus, read from the store on request.
 
-Everything here is bounded: sources and groups are distinguished up to a limit, and only the
-latest groups and campaigns are read.
+All numbers of series are bounded: sources are capped, and only the latest groups and
+campaigns are read.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from .waiting import oldest_pending
 GROUPS: Final = 1_000  # number of latest groups and replays that are counted
 PATIENCE: Final = 10.0  # seconds for the office to answer
 AGES_EVERY: Final = 60.0  # seconds between two searches for the oldest letters
-AGED: Final = 50  # sources whose oldest letter is looked for, most pending first
+AGED: Final = 50  # sources whose oldest letter is searched, those with most pending first
 
 Mismatch = Callable[[], Awaitable[int]]
 
@@ -44,7 +44,7 @@ _ENDS: Final = (
 
 
 class Replays:
-    """Counts outcomes as they arrive; those before the first check do not count."""
+    """Metrics of replays. Outcomes before the first check do not count."""
 
     def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
         self._messages = Counter(
@@ -69,7 +69,7 @@ class Replays:
         self._looked = clock.monotonic()
 
     def show(self, campaigns: Sequence[Campaign]) -> None:
-        """Show the latest campaigns."""
+        """Set the metrics from the latest campaigns."""
         sent = 0
         for campaign in campaigns:
             before = self._before.get(campaign.id)
@@ -103,9 +103,9 @@ class OfficeMetrics:
     """
     Gauges of one office, and counters of its arrivals.
 
-    A counter rises from the first check on. A new source is shown at zero first: Prometheus
-    does not see the rise of a series that begins with it. Without `mismatch`, where mailboxes
-    keep no sums, that number is NaN.
+    Counters start at the first check. A new source is shown at zero first, because Prometheus
+    misses the first increase of a series that does not start at zero. Without `mismatch`, for
+    engines that keep no sums, that gauge is NaN.
     """
 
     def __init__(
@@ -121,10 +121,8 @@ class OfficeMetrics:
 
         self._up = gauge("dlq_office_up", "1 while the office answers.")
         self._letters = gauge("dlq_messages", "Letters in the office.", "state", "source")
-        self._depth = gauge("dlq_queue_depth", "Letters that still need somebody.", "mailbox")
-        self._depth_of_node = gauge(
-            "pipestream_dlq_depth", "Letters that still need somebody.", "node_id"
-        )
+        self._depth = gauge("dlq_queue_depth", "Open letters.", "mailbox")
+        self._depth_of_node = gauge("pipestream_dlq_depth", "Open letters.", "node_id")
         self._oldest = gauge(
             "dlq_oldest_unreviewed_age_seconds",
             "Age of the oldest letter that nobody has reviewed.",
@@ -139,7 +137,7 @@ class OfficeMetrics:
         self._mismatch = gauge(
             "dlq_reconcile_mismatch", "Messages missing or too many, in all mailboxes."
         )
-        self._mismatch.set(math.nan)  # until somebody can tell
+        self._mismatch.set(math.nan)  # until it is known
         self._arrived = Counter(
             "dlq_arrivals", "Deaths recorded in the office.", ["source"], registry=registry
         )
@@ -162,10 +160,10 @@ class OfficeMetrics:
         self._oldest_of: dict[str, datetime] = {}
         self._unsettled_since: dict[str, datetime] = {}
         self._aged: float | None = None
-        self._held: Tally[str] = Tally()  # arrivals of those that have not
+        self._held: Tally[str] = Tally()  # arrivals of other sources
 
     async def refresh(self) -> None:
-        """Read the office. If it does not answer, only show it as down."""
+        """Read the office and set the metrics; if it does not answer, only set it as down."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._ask()
@@ -245,7 +243,7 @@ class OfficeMetrics:
     async def _find_unsettled(
         self, counts: Mapping[str, Mapping[State, int]]
     ) -> dict[str, datetime]:
-        """Find out since when the oldest replayed copy of each source has no outcome."""
+        """Return since when the oldest replayed copy of each source has no outcome."""
         oldest: dict[str, datetime] = {}
         since = await self._store.waiting_since() if is_any_unsettled(counts) else {}
         for source, taken in since.items():

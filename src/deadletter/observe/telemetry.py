@@ -36,7 +36,7 @@ from .logs import line
 from .metrics import OTHER, Capped
 from .traces import carried, failed
 
-# Only the API is used: where the numbers go is for the application's SDK to say.
+# Only the API is used: the SDK of the application decides where the numbers are sent.
 
 DESTINATION: Final = "messaging.destination.name"
 ERROR: Final = "error.type"
@@ -174,7 +174,7 @@ def traced_sending(
 
 
 class TracedSending:
-    """A wrapper of every sink."""
+    """A wrapper of sinks that makes each call a span."""
 
     def __init__(
         self, tracers: TracerProvider | None, meters: MeterProvider | None, system: str
@@ -224,7 +224,7 @@ class TracedSink:
         self._clock = clock
 
     async def send(self, messages: Sequence[Message], *, delay: float = 0.0) -> None:
-        """Send as the sink does."""
+        """Send through the wrapped sink, in a span."""
         mailbox = line(self.mailbox)
         with self._sending.tracer.start_as_current_span(
             f"send {mailbox}",

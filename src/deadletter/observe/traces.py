@@ -3,10 +3,9 @@ Work as OpenTelemetry spans, and trace context that travels with messages.
 
     @app.handler("orders", middleware=[traced(letters=app.letters)])
 
-Each batch received or settled is a span, and each attempt at a message. A message's
-first delivery belongs to the trace of its producer; so do its retries. A replayed
-copy begins a trace of its own that *links* to the span that failed: it may come days
-later, sent by a person, and is no part of what the producer once waited for.
+Each received or settled batch is a span, and so is each attempt. The first delivery of a
+message and its retries belong to the trace of its producer. A replayed copy starts a new
+trace that *links* to the span that failed, because it may be sent days later by a person.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -35,8 +34,8 @@ from deadletter.ports import Clock, Features, LetterStore, Settlement, Source
 
 from .logs import line
 
-# A fetch that finds nothing is no span: an idle worker makes many. Each span links to
-# the spans its messages were sent in, as far as they are known.
+# A fetch without messages is not a span, because an idle worker makes many. Each span links
+# to the spans in which its messages were sent, as far as they are known.
 
 MOST_LINKS: Final = 100
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -57,7 +56,7 @@ class TracedSource:
     async def receive(
         self, *, limit: int, wait: float, lease: float, alone: bool = False
     ) -> Sequence[Delivery]:
-        """Receive as the source does."""
+        """Receive from the wrapped source, and record a span if there are messages."""
         began = self._clock.now()
         try:
             received = await self._source.receive(limit=limit, wait=wait, lease=lease, alone=alone)
@@ -69,7 +68,7 @@ class TracedSource:
         return received
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
-        """Settle as the source does."""
+        """Settle in the wrapped source, and record a span."""
         began = self._clock.now()
         settled = [one.delivery for one in settlements]
         try:
@@ -232,7 +231,7 @@ async def _failed_span(message: Message, letters: Letters | None) -> str | None:
     try:
         found = await (await letters()).get([message.lineage.letter_id])
     except BackendError:
-        return None  # a less exact trace is no reason to fail
+        return None  # the attempt must not fail because of a less exact trace
     story = found[0].story() if found else []
     return next((one.trace for one in reversed(story) if one.trace), None)
 

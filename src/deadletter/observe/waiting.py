@@ -10,8 +10,8 @@ from deadletter.core.query import All, Node, Op, Term, instant, literal, parse
 from deadletter.ports import LetterStore
 
 _PAGE: Final = 100
-_LOOKS: Final = 24  # at one source, until we are content with what we know
-_CLOSE: Final = 1.05  # how near the truth an age must be, if it cannot be exact
+_LOOKS: Final = 24  # searches of one source at most
+_CLOSE: Final = 1.05  # factor within which an age must be, if it cannot be exact
 _PENDING: Final = parse(f"is:{State.PENDING}")
 
 
@@ -19,8 +19,8 @@ async def oldest_pending(store: LetterStore, source: str, now: datetime) -> date
     """
     Return when the oldest pending letter of a source died.
 
-    Lists are newest first, so it looks further and further back until it sees the end: exact if
-    few letters wait that long, else within a twentieth of the age.
+    Lists are newest first, so it searches further and further back until it finds the end. The
+    result is exact if few letters wait that long, else within a twentieth of the age.
     """
     mine = All((_PENDING, Term("source", Op.IS, (literal(source),))))
     page, is_all = await _some(store, mine)

@@ -1,1 +1,1 @@
-"""The server: HTTP API, queue server, access, and the place of the console."""
+"""The server: HTTP API, queue server, access, health and metrics."""

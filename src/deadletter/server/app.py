@@ -1,4 +1,4 @@
-"""The server's routes, put together."""
+"""The application: all routes of the server, and its lifespan."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,22 +30,23 @@ from . import health
 from .api import archive, audit, events, groups, letters, moves, queues, replays
 from .auth import routes as auth
 from .context import ServerContext
-from .idempotency import answers_of, middleware, seen_before
+from .idempotency import answers_of, middleware, replayed_answer
 from .problems import HANDLERS, MEDIA_TYPE, AnswerInstead, problem_of
 from .search import dependencies as searching
 
 
 def check_query(request: Request[Any, Any, Any]) -> None:
     """
-    Refuse a parameter that does not exist.
+    Raise 400 for an unknown query parameter.
 
-    Somebody who writes `qurey=` means fewer letters, not all of them.
+    If `qurey=` were ignored, the request would apply to all letters.
     """
     known = _known(request.scope["route_handler"])
     for name in request.query_params:
         if name not in known:
             near = get_close_matches(name[:40], known, 1)
-            hint = f" Did you mean {near[0]}?" if near else f" Known: {_told(known)}."
+            names = ", ".join(sorted(known)) or "none"
+            hint = f" Did you mean {near[0]}?" if near else f" Known: {names}."
             raise AnswerInstead(400, "parameter", f"there is no parameter {name[:40]!r}.{hint}")
 
 
@@ -59,15 +60,11 @@ def _known(handler: HTTPRouteHandler) -> frozenset[str]:
     )
 
 
-def _told(known: frozenset[str]) -> str:
-    return ", ".join(sorted(known)) or "none"
-
-
 class Json(Response[Any]):
-    """A response that can tell any text."""
+    """A JSON response that can contain any text, also lone surrogates."""
 
     def render(self, content: Any, media_type: str, enc_hook: Any = None) -> bytes:
-        """The content as bytes."""
+        """Return the content as bytes."""
         if isinstance(content, bytes) or not media_type.startswith("application/json"):
             return super().render(content, media_type, enc_hook)
         return encode_document(content)
@@ -75,9 +72,9 @@ class Json(Response[Any]):
 
 class HostGuard:
     """
-    An application that checks the host of a request before another one answers it.
+    A wrapper of an application that checks the host of each request.
 
-    Errors, health, metrics and addresses without a route are behind it as well.
+    It also covers errors, health, metrics and unknown routes.
     """
 
     def __init__(self, app: ASGIApp, *, only_local: bool) -> None:
@@ -85,7 +82,7 @@ class HostGuard:
         self._only_local = only_local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or refuse it."""
+        """Answer one request, or reject it."""
         try:
             if scope["type"] == ScopeType.HTTP:
                 refuse_odd_hosts(scope)
@@ -113,31 +110,31 @@ API: Final = "/api/v1"
 _TOPICS: Final = (letters, moves, groups, replays, queues, audit, archive, events)
 
 
-def build(place: ServerContext) -> Litestar:
-    """Everything that is served, over one open engine."""
+def build(context: ServerContext) -> Litestar:
+    """Return the application of a server."""
     sender = ReplaySender(
-        place.office.replays.sender,
-        place.engine.ledger,
-        f"{process_name()}:{place.dice.new_id()}",
-        clock=place.clock,
-        observe=place.observe,
-        denied=replay_rights(place.access, place.clock),
+        context.office.replays.sender,
+        context.engine.ledger,
+        f"{process_name()}:{context.dice.new_id()}",
+        clock=context.clock,
+        observe=context.observe,
+        denied=replay_rights(context.access, context.clock),
     )
-    looking = KeptAlive("replays", sender.run, clock=place.clock, observe=place.observe)
-    place.beside["replays"] = lambda: looking.trouble
-    live = Live(place.store)
-    wire, hours = queue_server_routes(place)
+    sending = KeptAlive("replays", sender.run, clock=context.clock, observe=context.observe)
+    context.beside["replays"] = lambda: sending.trouble
+    live = Live(context.store)
+    queue_routes, lifespans = queue_server_routes(context)
     app = Litestar(
         route_handlers=[
             *routes(),
             openapi_route(version("deadletter"), routes),
             *health.routes,
-            *wire,
+            *queue_routes,
         ],
-        lifespan=[_hours(sender, looking, live), *hours],
-        state=State({"place": place, "answers": answers_of(place)}),
+        lifespan=[_lifespan(sender, sending, live), *lifespans],
+        state=State({"context": context, "answers": answers_of(context)}),
         dependencies={
-            "place": Provide(lambda: place, sync_to_thread=False),
+            "context": Provide(lambda: context, sync_to_thread=False),
             "sender": Provide(lambda: sender, sync_to_thread=False),
             "live": Provide(lambda: live, sync_to_thread=False),
             **dependencies,
@@ -146,16 +143,16 @@ def build(place: ServerContext) -> Litestar:
         exception_handlers=HANDLERS,
         response_class=Json,
         before_send=[security_headers],
-        request_max_body_size=place.settings.serve.body_limit,
+        request_max_body_size=context.settings.serve.body_limit,
         openapi_config=None,
         logging_config=None,
     )
-    app.asgi_handler = HostGuard(app.asgi_handler, only_local=place.access is None)
+    app.asgi_handler = HostGuard(app.asgi_handler, only_local=context.access is None)
     return app
 
 
 def routes() -> list[Any]:
-    """The routes that are described: the API's own, and those of access."""
+    """Return the routes that the OpenAPI document describes."""
     topics = [route for topic in _TOPICS for route in topic.routes]
     return [
         _router(API, topics),
@@ -170,17 +167,17 @@ def _router(path: str, handlers: list[Any]) -> Router:
 
 async def _before(request: Request[Any, Any, Any]) -> Response[bytes] | None:
     check_query(request)
-    return await seen_before(request)
+    return await replayed_answer(request)
 
 
-def _hours(sender: ReplaySender, looking: KeptAlive, live: Live) -> Lifespan:
+def _lifespan(sender: ReplaySender, sending: KeptAlive, live: Live) -> Lifespan:
     @asynccontextmanager
-    async def hours(_: Litestar) -> AsyncIterator[None]:
+    async def lifespan(_: Litestar) -> AsyncIterator[None]:
         try:
-            async with looking:
+            async with sending:
                 yield
         finally:
             await live.close()
             await sender.close()
 
-    return hours
+    return lifespan

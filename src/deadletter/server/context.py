@@ -21,32 +21,33 @@ from deadletter.settings import Settings
 
 from .problems import AnswerInstead
 
-# How much of the server each caller's searches may take.
-# Costly searches take turns, step by step, so that a plain list never waits for them.
-# Each caller has some seconds of searching a minute, and a few searches at once.
+# Limits for costly searches. They run in steps and take turns, so that a plain list never
+# waits for them. Each caller has some seconds of searching per minute, and a few searches
+# at once.
 
-TURNS: Final = 2  # steps of costly searches under way at once, of all callers
+TURNS: Final = 2  # steps of costly searches in progress at once, of all callers
 AT_ONCE: Final = 2  # costly searches of one caller
 _MINUTE: Final = 60.0
 _SOON: Final = 1  # seconds
 
 
 class SearchShares:
-    """Counts the seconds that costly searches of each caller take."""
+    """The time that costly searches of each caller have taken, and its limit."""
 
     def __init__(self, clock: Clock, *, share: float) -> None:
         self._clock = clock
-        self._share = share  # seconds of searching a minute
+        self._share = share  # seconds of searching per minute
         self._turns = asyncio.Semaphore(TURNS)
         self._under_way: Counter[str] = Counter()
-        self._clear_at: dict[str, float] = {}  # when nothing is owed any more
+        self._clear_at: dict[str, float] = {}  # when the used share has expired
 
     @asynccontextmanager
     async def searching(self, who: str) -> AsyncIterator[Turn]:
         """
-        A costly search of this caller; a turn is to be entered for each step.
+        Run a costly search of this caller; enter a turn for each of its steps.
 
-        429 if they have too many under way, or have used up their share.
+        Raises 429 if the caller has too many searches in progress, or has used up the
+        share.
         """
         self._check(who)
         self._under_way[who] += 1
@@ -75,7 +76,7 @@ class SearchShares:
             del self._clear_at[name]
         if self._under_way[who] >= AT_ONCE:
             raise _later(
-                f"{AT_ONCE} of your searches are under way, which is the most: wait"
+                f"{AT_ONCE} of your searches are in progress, which is the limit: wait"
                 " for one of them",
                 _SOON,
             )
@@ -83,8 +84,8 @@ class SearchShares:
         if wait > 0:
             raise _later(
                 f"your searches have taken {self._share:g} seconds within a minute,"
-                " which is the most: wait, or put an indexed field beside the costly"
-                " one, such as source:, error: or since:",
+                " which is the limit: wait, or add an indexed field to the search, such"
+                " as source:, error: or since:",
                 int(wait) + 1,
             )
 
@@ -99,13 +100,12 @@ def _content() -> Sequence[Complaint]:
 
 class ServerContext(Struct, frozen=True, kw_only=True):
     """
-    One open engine, as requests use it.
+    The open engine of the server, and what requests need besides it.
 
-    `access` is None where nobody is asked who they are: on this machine only.
-    `complaints` says why the server is not ready, loop by loop; `stopping` is set
-    when answers that wait for something, or never end, are to end. `metrics` is what
-    /metrics shows, besides the office itself. Whoever runs something `beside` requests
-    puts there, by name, what says why it does not work, or None.
+    `access` is None if access is off. `complaints` returns why the server is not ready,
+    loop by loop. `stopping` is set when waiting and endless answers have to end.
+    `metrics` has the metrics of /metrics, except those of the office. `beside` has a
+    function for each background task, by name, that returns its problem or None.
     """
 
     engine: Engine
@@ -124,5 +124,5 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     metrics: CollectorRegistry = msgspec.field(default_factory=CollectorRegistry)
 
 
-Here: TypeAlias = NamedDependency[ServerContext]  # as `place`
+Here: TypeAlias = NamedDependency[ServerContext]  # as `context`
 Who: TypeAlias = NamedDependency[Identity]  # as `who`

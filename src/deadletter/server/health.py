@@ -43,18 +43,20 @@ METRICS_AGE: Final = 5.0  # seconds until metrics are computed again
 
 
 class Meter:
-    """The numbers of one place, asked for at most every few seconds."""
+    """The metrics of one server, computed at most every few seconds."""
 
-    def __init__(self, place: ServerContext) -> None:
-        self._clock = place.clock
-        broker = place.engine.broker
+    def __init__(self, context: ServerContext) -> None:
+        self._clock = context.clock
+        broker = context.engine.broker
         adds_up = partial(mismatch, broker) if broker.features.tallies else None
-        self._office = OfficeMetrics(place.metrics, place.store, place.clock, mismatch=adds_up)
+        self._office = OfficeMetrics(
+            context.metrics, context.store, context.clock, mismatch=adds_up
+        )
         self._asking = asyncio.Lock()
         self._asked: float | None = None
 
     async def refresh(self) -> None:
-        """Ask the office, unless somebody has just done so."""
+        """Compute the metrics of the office, unless they are recent."""
         async with self._asking:
             now = self._clock.monotonic()
             if self._asked is None or now - self._asked >= METRICS_AGE:
@@ -63,23 +65,25 @@ class Meter:
 
 
 @get("/metrics", include_in_schema=False)
-async def metrics(request: Request[Any, Any, Any], place: Here) -> Response[bytes]:
-    """Everything that is counted, as text."""
-    if place.access is not None and place.settings.serve.metrics == "token":
+async def metrics(request: Request[Any, Any, Any], context: Here) -> Response[bytes]:
+    """Return all metrics as text."""
+    if context.access is not None and context.settings.serve.metrics == "token":
         who = await admit(request, Role.READER)
         if who.sources:
-            raise PermissionDeniedException("metrics are about all mailboxes")
+            raise PermissionDeniedException(
+                "metrics cover all mailboxes: use a token without a limit to mailboxes"
+            )
     state = request.app.state
     if "meter" not in state:
-        state.meter = Meter(place)
+        state.meter = Meter(context)
     await state.meter.refresh()
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    return Response(encode(place.metrics), media_type=content_type)
+    return Response(encode(context.metrics), media_type=content_type)
 
 
 PATIENCE: Final = 5.0  # seconds for the office to answer
 CHECK_AGE: Final = 1.0  # seconds until checks run again
-MOST: Final = 20  # mailboxes that are named, the deepest first
+MOST: Final = 20  # mailboxes in the answer, those with most letters first
 MEDIA_TYPE: Final = "application/health+json"
 UNNAMED: Final = "*"
 
@@ -88,12 +92,12 @@ class Status(StrEnum):
     """Status of a check."""
 
     PASS = "pass"  # noqa: S105 -- no password
-    WARN = "warn"  # it works, and somebody should look
+    WARN = "warn"  # it works, but a person should look
     FAIL = "fail"
 
 
 class Check(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One thing looked at."""
+    """The result of one check."""
 
     status: Status
     component_id: str = ""
@@ -113,7 +117,7 @@ class Deepest(Struct, frozen=True, kw_only=True):
 
 
 class Health(Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """The health of the server, with all checks."""
 
     status: Status
     dlq: Deepest | None
@@ -121,21 +125,21 @@ class Health(Struct, frozen=True, kw_only=True):
 
 
 class Office(Struct, frozen=True):
-    """Answer of the office: numbers of waiting letters, or the error."""
+    """The state of the office: numbers of open letters, or the error."""
 
     depths: Mapping[str, int]
     seconds: float = 0.0
     trouble: str = ""
     held_back: Mapping[str, str] = {}  # mailboxes whose brake is open, and why
     unsettled: int = 0  # letters that wait for the outcome of a replay
-    waited: timedelta | None = None  # the first of them
+    waited: timedelta | None = None  # the time that the oldest of them has waited
 
 
 class Probe:
-    """Asks the office, at most once a second however many ask us."""
+    """The state of the office, queried at most once per second."""
 
-    def __init__(self, place: ServerContext) -> None:
-        self._place = place
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
         self._asking = asyncio.Lock()
         self._asked: float | None = None
         self._office = Office({})
@@ -143,27 +147,27 @@ class Probe:
     async def office(self) -> Office:
         """Return the health of the office, at most a moment old."""
         async with self._asking:
-            now = self._place.clock.monotonic()
+            now = self._context.clock.monotonic()
             if self._asked is None or now - self._asked >= CHECK_AGE:
                 self._office = await self._ask(now)
-                self._asked = self._place.clock.monotonic()
+                self._asked = self._context.clock.monotonic()
             return self._office
 
     async def _ask(self, began: float) -> Office:
         try:
             async with asyncio.timeout(PATIENCE):
-                counts = await self._place.store.counts()
-                outages = await self._place.office.mailboxes.outages(only_open=True)
-                letters, since = together(await waiting(self._place.store, counts))
+                counts = await self._context.store.counts()
+                outages = await self._context.office.mailboxes.outages(only_open=True)
+                letters, since = together(await waiting(self._context.store, counts))
         except (BackendError, TimeoutError) as error:
-            # What an engine says may hold addresses: its kind is enough.
-            return Office({}, trouble=f"it does not answer: {type(error).__name__}")
+            # The text of the error can contain addresses, so only its type is shown.
+            return Office({}, trouble=f"the office does not answer: {type(error).__name__}")
         depths = {source: still_open(states) for source, states in counts.items()}
         held_back = {one.window.mailbox: one.window.text for one in outages}
-        waited = None if since is None else self._place.clock.now() - since
+        waited = None if since is None else self._context.clock.now() - since
         return Office(
             depths,
-            self._place.clock.monotonic() - began,
+            self._context.clock.monotonic() - began,
             held_back=held_back,
             unsettled=letters,
             waited=waited,
@@ -173,30 +177,30 @@ class Probe:
 @get("/health/live", include_in_schema=False)
 async def live() -> Response[bytes]:
     """Answer that the server runs."""
-    return _said({"status": Status.PASS}, Status.PASS)
+    return _answer({"status": Status.PASS}, Status.PASS)
 
 
 @get("/health/ready", include_in_schema=False)
-async def ready(request: Request[Any, Any, Any], place: Here) -> Response[bytes]:
+async def ready(request: Request[Any, Any, Any], context: Here) -> Response[bytes]:
     """Answer whether the server accepts requests."""
-    office = await _probe(request, place).office()
-    failed = bool(place.complaints()) or bool(office.trouble)
+    office = await _probe(request, context).office()
+    failed = bool(context.complaints()) or bool(office.trouble)
     status = Status.FAIL if failed else Status.PASS
-    return _said({"status": status}, status)
+    return _answer({"status": status}, status)
 
 
 @get("/health", include_in_schema=False)
-async def health(request: Request[Any, Any, Any], place: Here) -> Response[bytes]:
+async def health(request: Request[Any, Any, Any], context: Here) -> Response[bytes]:
     """Return the health of every part, with reasons."""
-    office = await _probe(request, place).office()
-    told = judge(
+    office = await _probe(request, context).office()
+    result = judge(
         office,
-        place.complaints(),
-        named=place.access is None,
-        threshold=place.settings.depth_threshold,
-        dropped=_of_output(place.clock.now()),
+        context.complaints(),
+        named=context.access is None,
+        threshold=context.settings.depth_threshold,
+        dropped=_of_output(context.clock.now()),
     )
-    return _said(told, told.status)
+    return _answer(result, result.status)
 
 
 def judge(
@@ -267,7 +271,7 @@ def _of_office(office: Office) -> Check:
 
 
 def _of_output(now: datetime) -> Check | None:
-    """Lines that nobody read: something to know, and no reason to worry."""
+    """Return a check about dropped lines of output, which never fails."""
     note = dropped_note(now)
     if note is None:
         return None
@@ -282,7 +286,7 @@ def _of_depth(name: str, depth: int, threshold: int) -> Check:
         component_id=name,
         observed_value=depth,
         observed_unit="letters",
-        output="" if depth < threshold else f"{threshold} or more need somebody",
+        output="" if depth < threshold else f"{threshold} or more open letters",
     )
 
 
@@ -297,15 +301,15 @@ def _of_unsettled(office: Office) -> Check:
     )
 
 
-def _probe(request: Request[Any, Any, Any], place: ServerContext) -> Probe:
+def _probe(request: Request[Any, Any, Any], context: ServerContext) -> Probe:
     state = request.app.state
     if "probe" not in state:
-        state.probe = Probe(place)
+        state.probe = Probe(context)
     known: Probe = state.probe
     return known
 
 
-def _said(body: object, status: Status) -> Response[bytes]:
+def _answer(body: object, status: Status) -> Response[bytes]:
     return Response(
         encode_document(body),
         status_code=503 if status is Status.FAIL else 200,

@@ -1,9 +1,9 @@
 """
-The same request twice is done once: `Idempotency-Key` on POST and PATCH.
+Idempotency keys: a repeated POST or PATCH with the same `Idempotency-Key` is done once.
 
-The answer is kept for a day and given again, as it was, to whoever sends the same
-request with the same key. Only what went well is kept: a request that failed may be
-sent again. An answer with a secret in it is not kept; see `SHOWN_ONCE`.
+The answer is stored for a day, and the same caller gets it again for the same request with
+the same key. Only successful answers are stored, so a failed request can be repeated. An
+answer with a secret is not stored; see `SHOWN_ONCE`.
 """
 
 from contextlib import suppress
@@ -26,15 +26,15 @@ from .context import ServerContext
 from .problems import MEDIA_TYPE, AnswerInstead, problem_of
 
 HEADER: Final = "idempotency-key"
-METHODS: Final = frozenset({"POST", "PATCH"})  # the others may be sent twice anyway
+METHODS: Final = frozenset({"POST", "PATCH"})  # the other methods are idempotent
 REPLAYED: Final = "idempotency-replayed"
 SHOWN_ONCE: Final = "shown_once"
-"""For `opt` of a route: from its answer, which is not kept, what is told instead."""
+"""Key in `opt` of a route: a function that turns its answer into the error to store instead."""
 _LONGEST: Final = 200
-_WORKING: Final = timedelta(minutes=10)  # then whoever worked on it is gone
+_WORKING: Final = timedelta(minutes=10)  # after which a request in progress counts as lost
 _KEPT: Final = timedelta(days=1)
-_LARGEST: Final = 1024 * 1024  # bytes of an answer that is kept
-_MOST: Final = 10_000  # answers kept in memory
+_LARGEST: Final = 1024 * 1024  # bytes of an answer that is stored
+_MOST: Final = 10_000  # answers in memory
 _CLAIM: Final = "dlq_answer"
 
 
@@ -47,14 +47,14 @@ class Answers(Protocol):
 
 
 class AnswersInMemory:
-    """The answers of one process, where the engine keeps none; the latest ones."""
+    """The latest answers of one process, for engines that do not store answers."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._answers: dict[str, Answer] = {}
 
     async def begin_answer(self, answer: Answer) -> Answer | None:
-        """Claim a key: None if it is ours now, else what is there."""
+        """Claim a key and return None, or return the existing answer or claim."""
         known = self._answers.get(answer.key)
         if known is not None and known.expires_at > self._clock.now():
             return known
@@ -64,51 +64,52 @@ class AnswersInMemory:
         return None
 
     async def finish_answer(self, answer: Answer) -> None:
-        """Remember what was answered."""
+        """Store an answer."""
         self._answers[answer.key] = answer
 
     async def drop_answer(self, key: str) -> None:
-        """Let a key go."""
+        """Release a key."""
         self._answers.pop(key, None)
 
 
-def answers_of(place: ServerContext) -> Answers:
+def answers_of(context: ServerContext) -> Answers:
     """Return the store of answers: shared by all servers of an office, if possible."""
-    if place.access is not None:
-        return place.access
-    if isinstance(place.engine, Guards):
-        return place.engine.access
-    return AnswersInMemory(place.clock)
+    if context.access is not None:
+        return context.access
+    if isinstance(context.engine, Guards):
+        return context.engine.access
+    return AnswersInMemory(context.clock)
 
 
-async def seen_before(request: Request[Any, Any, Any]) -> Response[bytes] | None:
+async def replayed_answer(request: Request[Any, Any, Any]) -> Response[bytes] | None:
     """
-    For `before_request`: the answer, if there is one already.
+    Return the stored answer to a repeated request; for `before_request`.
 
-    Guards have let the caller in by then: nobody gets the answer to another.
+    Guards have run by then, and keys belong to one caller: nobody gets the answer to
+    another caller.
     """
     given = request.headers.get(HEADER)
     if request.method not in METHODS or given is None:
         return None
     if not (1 <= len(given) <= _LONGEST and given.isascii() and given.isprintable()):
-        detail = f"an idempotency key has 1 to {_LONGEST} plain characters"
+        detail = f"an idempotency key must have 1 to {_LONGEST} printable ASCII characters"
         raise AnswerInstead(400, "idempotency-key", detail)
-    place: ServerContext = request.app.state.place
+    context: ServerContext = request.app.state.context
     who = (await caller(request)).who
     claim = Answer(
         key=_digest(given.encode(), *_rights(who)),
-        request=await _print(request),
-        expires_at=place.clock.now() + _WORKING,
+        request=await _fingerprint(request),
+        expires_at=context.clock.now() + _WORKING,
     )
     known = await request.app.state.answers.begin_answer(claim)
     if known is None:
         request.scope["state"][_CLAIM] = claim
         return None
     if known.request != claim.request:
-        detail = "this idempotency key was used for another request: take a new one"
+        detail = "this idempotency key was used for another request: use a new one"
         raise AnswerInstead(422, "idempotency-key", detail)
     if known.status is None:
-        detail = "the same request is being worked on: ask again soon"
+        detail = "the same request is in progress: retry soon"
         raise AnswerInstead(409, "in-progress", detail, {"retry-after": "1"})
     return Response(
         known.body,
@@ -119,7 +120,7 @@ async def seen_before(request: Request[Any, Any, Any]) -> Response[bytes] | None
 
 
 class AnswerKeeper:
-    """Middleware that keeps the answer to what was claimed, before it is sent."""
+    """Middleware that stores the answer to a claimed request before sending it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -138,7 +139,7 @@ class AnswerKeeper:
             held.append(message)
             if not message.get("more_body") and "body" in message:
                 del scope["state"][_CLAIM]
-                with suppress(BackendError):  # it is done, and they shall know
+                with suppress(BackendError):  # the request is done: send its answer anyway
                     await _remember(scope, claim, held)
                 for one in held:
                     await send(one)
@@ -147,8 +148,8 @@ class AnswerKeeper:
             await self._app(scope, receive, holding)
         finally:
             if claim := scope.get("state", {}).pop(_CLAIM, None):
-                # Nobody was answered: it was cut short, and may be sent again.
-                with suppress(BackendError):  # then its time runs out by itself
+                # The request was aborted without an answer, so it can be repeated.
+                with suppress(BackendError):  # then the claim expires by itself
                     await scope["litestar_app"].state.answers.drop_answer(claim.key)
 
 
@@ -156,7 +157,7 @@ middleware: Final = DefineMiddleware(AnswerKeeper)
 
 
 async def _remember(scope: Scope, claim: Answer, held: list[Message]) -> None:
-    place: ServerContext = scope["litestar_app"].state.place
+    context: ServerContext = scope["litestar_app"].state.context
     answers: Answers = scope["litestar_app"].state.answers
     start: Any = held[0]
     body = b"".join(one.get("body", b"") for one in held)  # type: ignore[misc]
@@ -171,12 +172,16 @@ async def _remember(scope: Scope, claim: Answer, held: list[Message]) -> None:
         status, kind, body = problem.status, MEDIA_TYPE, encode_document(problem)
     await answers.finish_answer(
         replace(
-            claim, status=status, body=body, content_type=kind, expires_at=place.clock.now() + _KEPT
+            claim,
+            status=status,
+            body=body,
+            content_type=kind,
+            expires_at=context.clock.now() + _KEPT,
         )
     )
 
 
-async def _print(request: Request[Any, Any, Any]) -> str:
+async def _fingerprint(request: Request[Any, Any, Any]) -> str:
     """Return the digest that identifies a request."""
     return _digest(
         request.scope["path"].encode(),
@@ -188,8 +193,8 @@ async def _print(request: Request[Any, Any, Any]) -> str:
 
 def _rights(who: Identity) -> list[bytes]:
     """Return what identifies a caller: the same name with another token is another caller."""
-    told = (who.principal, who.name, who.role, *sorted(who.sources))
-    return [part.encode("utf-8", "surrogatepass") for part in told]
+    parts = (who.principal, who.name, who.role, *sorted(who.sources))
+    return [part.encode("utf-8", "surrogatepass") for part in parts]
 
 
 def _digest(*parts: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Sockets, and the HTTP server on them."""
+"""Listening sockets, and the HTTP server on them, with limits for slow clients."""
 
 import asyncio
 import resource
@@ -19,24 +19,22 @@ from deadletter.settings import Serve
 
 from .problems import MEDIA_TYPE, problem_of
 
-# Connections that cannot be held for nothing.
-# Anybody who reaches the port can open one, before anything is known of them. So what
-# they have not said after a while, or say without end, ends the connection: one that
-# says nothing would otherwise cost a socket for ever, and one that never stops telling
-# headers all our memory. Waiting for an answer costs them nothing and is not counted.
-# Trailers, the fields behind a chunked body, are counted and dropped: they come when
-# it is long decided who asks, and nothing here needs any.
+# Limits for connections of unauthenticated clients.
+# A silent client would occupy a socket without end, and endless headers would fill the
+# memory. So a connection ends if the client sends too slowly or too much. Time in which
+# the client waits for an answer does not count. Trailers, the fields after a chunked
+# body, are counted and dropped, because nothing here uses them.
 
-HEAD_WITHIN: Final = 20.0  # seconds from the first byte wanted to the last header
-HEAD_SIZE: Final = 64 * 1024  # bytes, or what has come in one piece
+HEAD_WITHIN: Final = 20.0  # seconds from the first expected byte to the last header
+HEAD_SIZE: Final = 64 * 1024  # bytes; a single received piece may be larger
 HEAD_FIELDS: Final = 200
-TRAILER_SIZE: Final = 8 * 1024  # bytes of trailers and chunk extensions, likewise
+TRAILER_SIZE: Final = 8 * 1024  # bytes of trailers and chunk extensions, as for HEAD_SIZE
 TRAILER_FIELDS: Final = 32
 CHUNK_FRAME: Final = 20  # bytes around each chunk of a body that are not counted
 PIPELINED: Final = 128  # requests that may wait on one connection for an answer
-BODY_WITHIN: Final = 30.0  # seconds, and one more for every
-BODY_RATE: Final = 1_000  # bytes that came
-TAKEN_WITHIN: Final = 60.0  # seconds that an answer may lie without being fetched
+BODY_WITHIN: Final = 30.0  # seconds for the body, and one more for every
+BODY_RATE: Final = 1_000  # received bytes
+TAKEN_WITHIN: Final = 60.0  # seconds that a client may leave an answer unread
 
 _HEAD_TOO_LARGE: Final = (
     431,
@@ -48,30 +46,30 @@ _TRAILERS_TOO_LARGE: Final = (
 )
 _TOO_MANY_AT_ONCE: Final = (
     400,
-    f"More than {PIPELINED} requests wait on this connection: read the answers first.",
+    f"More than {PIPELINED} requests wait on this connection: read their answers first.",
 )
 _TOO_SLOW: Final = (408, "The request took too long to arrive: send it again.")
 
 
 class _Refused(Exception):
-    """Stops the parser."""
+    """Raised in a callback to stop the parser."""
 
 
 class Connection(HttpToolsProtocol):
-    """Uvicorn's, with an eye on the time; `look` is to be called now and then."""
+    """A connection of uvicorn with time limits; call `look` about every second."""
 
-    _since: float | None = None  # when we began to wait for a head or a body
+    _since: float | None = None  # when waiting for a head or a body began
     _in_body: bool = False
-    _got: int = 0  # bytes of it
-    _fields: int = 0  # of the head, or behind the body
-    _content: int = 0  # bytes of the body that are its content or frame
+    _got: int = 0  # received bytes of the head or body
+    _fields: int = 0  # received header fields or trailers
+    _content: int = 0  # bytes of the body that are content or chunk frames
     _refusal: tuple[int, str] | None = None
-    _full_since: float | None = None  # when what we wrote stopped being fetched
+    _full_since: float | None = None  # when the client stopped reading its answer
 
     def look(self, now: float) -> None:
-        """End it, if its client takes too long."""
+        """End the connection if its client takes too long."""
         if self._full_since is not None and now - self._full_since > TAKEN_WITHIN:
-            self.transport.abort()  # closing would wait for it to be fetched
+            self.transport.abort()  # close() would wait until the client reads
         elif self._since is not None:
             if self._is_our_turn():
                 self._since = now
@@ -79,7 +77,7 @@ class Connection(HttpToolsProtocol):
                 self._give_up()
 
     def _give_up(self) -> None:
-        # A client that has said nothing has not asked for anything.
+        # A client that has sent nothing gets no answer.
         if self._in_body or self._got:
             self._refuse(*_TOO_SLOW)
         else:
@@ -87,8 +85,8 @@ class Connection(HttpToolsProtocol):
 
     def _is_our_turn(self) -> bool:
         """Return whether the client waits for the server."""
-        asks = self._in_body and self.cycle.waiting_for_100_continue
-        return asks or self.flow.read_paused
+        awaits_continue = self._in_body and self.cycle.waiting_for_100_continue
+        return awaits_continue or self.flow.read_paused
 
     def _patience(self) -> float:
         return BODY_WITHIN + self._got / BODY_RATE if self._in_body else HEAD_WITHIN
@@ -99,7 +97,7 @@ class Connection(HttpToolsProtocol):
         self._got = self._content = self._fields = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has come; it has not said anything."""
+        """Start waiting for the first request of a new client."""
         super().connection_made(transport)
         self._wait(in_body=False)
 
@@ -111,7 +109,7 @@ class Connection(HttpToolsProtocol):
             return
         if self._since is None:
             if self.timeout_keep_alive_task is None and self.cycle.response_complete:
-                self._wait(in_body=False)  # for what it has begun to say
+                self._wait(in_body=False)  # for the rest of the next request
         elif self._in_body:
             if self._got - self._content > TRAILER_SIZE:
                 self._refuse(*_TRAILERS_TOO_LARGE)
@@ -119,14 +117,14 @@ class Connection(HttpToolsProtocol):
             self._refuse(*_HEAD_TOO_LARGE)
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Start counting the fields of a request."""
         super().on_message_begin()
         self._fields = 0
         if self._since is None:
             self._wait(in_body=False)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field of the head, or a trailer, which nobody is shown."""
+        """Pass on a header field; drop a trailer."""
         self._fields += 1
         if not self._in_body:
             self._stop_if(self._fields > HEAD_FIELDS, _HEAD_TOO_LARGE)
@@ -135,13 +133,13 @@ class Connection(HttpToolsProtocol):
         self._stop_if(self._fields > TRAILER_FIELDS, _TRAILERS_TOO_LARGE)
 
     def on_headers_complete(self) -> None:
-        """Its body, if any, is to come."""
+        """Start waiting for the body."""
         self._stop_if(len(self.pipeline) >= PIPELINED, _TOO_MANY_AT_ONCE)
         super().on_headers_complete()
         self._wait(in_body=True)
 
     def on_chunk_header(self) -> None:
-        """A chunk of the body begins."""
+        """Count the frame of a chunk of the body."""
         self._content += CHUNK_FRAME
 
     def on_body(self, body: bytes) -> None:
@@ -166,7 +164,7 @@ class Connection(HttpToolsProtocol):
         self._full_since = None
 
     def send_400_response(self, msg: str) -> None:
-        """Say what is wrong with what the parser did not take, and hang up."""
+        """Answer a request that the parser rejected, and close the connection."""
         self._refuse(*(self._refusal or (400, msg)))
 
     def _stop_if(self, wrong: bool, refusal: tuple[int, str]) -> None:
@@ -175,7 +173,7 @@ class Connection(HttpToolsProtocol):
             raise _Refused
 
     def _refuse(self, status: int, text: str) -> None:
-        """Answer in place of the application, unless it has begun to, and hang up."""
+        """Send an error, unless the application is answering, and close the connection."""
         if not self._is_answering():
             self.transport.write(_answer(status, text))
         self.transport.close()
@@ -201,12 +199,12 @@ def _answer(status: int, text: str) -> bytes:
 
 
 _BACKLOG: Final = 2048
-_KEEP_ALIVE: Final = 75  # seconds an idle connection is kept: longer than clients do
-_FILES: Final = 65_536  # open at once: every waiting lease is one
+_KEEP_ALIVE: Final = 75  # seconds for an idle connection, longer than clients keep it
+_FILES: Final = 65_536  # open files at most; every waiting lease needs one
 
 
 def check_binding(settings: Serve) -> None:
-    """Refuse to listen where everybody could come in, or to believe nobody there is."""
+    """Raise ConfigError for settings of host, access or proxies that are unsafe."""
     problem = bind_problem(settings.host, settings.access == "on")
     problem = problem or proxy_problem(settings.proxies)
     if problem:
@@ -214,14 +212,14 @@ def check_binding(settings: Serve) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there, or a sentence that says why it cannot be."""
+    """Return a listening socket; raise ConfigError if the address is not available."""
     try:
         family, *_, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.create_server(address, family=family, backlog=_BACKLOG)
-        # asyncio sets this for sockets of its own only. Without it the second packet
-        # of an answer waits for the client's acknowledgement: 40 ms, every time.
+        # asyncio sets this only for its own sockets. Without it, the second packet of
+        # each answer waits 40 ms for the acknowledgement of the client.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as error:
         raise ConfigError(
@@ -247,7 +245,7 @@ def allow_many_connections() -> None:
 
 
 class HttpServer(uvicorn.Server):
-    """Uvicorn, with its hands off our signals and our exit code."""
+    """A uvicorn server that leaves signals and the exit code to its caller."""
 
     def __init__(self, app: Any, settings: Serve) -> None:
         super().__init__(
@@ -268,11 +266,11 @@ class HttpServer(uvicorn.Server):
         )
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-        """Leave the signals alone."""
+        """Install no signal handlers."""
         return nullcontext()
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second; once, end connections whose clients take too long."""
+        """End connections of slow clients once per second; called ten times per second."""
         if counter % 10 == 0:
             now = asyncio.get_running_loop().time()
             for one in tuple(self.server_state.connections):
@@ -281,7 +279,7 @@ class HttpServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def serve(self, sockets: Sequence[socket.socket] | None = None) -> None:
-        """Answer until `should_exit`; requests under way have their grace to end."""
+        """Serve until `should_exit`; then give requests in progress time to finish."""
         try:
             await super().serve(list(sockets or ()))
         except SystemExit as error:

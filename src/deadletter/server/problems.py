@@ -1,4 +1,4 @@
-"""Errors as callers see them: problem+json (RFC 9457) that says what to do."""
+"""Errors of the API as problem+json (RFC 9457), with what to do about them."""
 
 import logging
 from http import HTTPStatus
@@ -28,14 +28,14 @@ _AGAIN_AFTER: Final = 5  # seconds
 _PREFIX: Final = "urn:deadletter:problem:"
 
 log = logging.getLogger("deadletter.server")
-_dice: Final = SystemDice()  # there are errors before there is a place
+_dice: Final = SystemDice()  # errors can occur before there is a server context
 
 
 class Wrong(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that is wrong with a request."""
 
     message: str
-    key: str = ""  # the parameter, or the place in the body
+    key: str = ""  # the parameter, or the path in the body
     source: str = ""  # body, query, path, header
 
 
@@ -46,14 +46,14 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     title: str
     status: int
     detail: str = ""
-    query: str | None = None  # a search that cannot be read
-    at: int | None = None  # ...and where it stops making sense
+    query: str | None = None  # an invalid search
+    at: int | None = None  # ...and the position of its error
     errors: tuple[Wrong, ...] = ()
-    id: str | None = None  # of an error that only the log tells about
+    id: str | None = None  # of an unexpected error, to find it in the log
 
 
 class AnswerInstead(HTTPException):
-    """An answer other than the one asked for, that no error of the core stands for."""
+    """An error of the HTTP API that has no counterpart among the errors of the core."""
 
     def __init__(
         self, status: int, kind: str, detail: str, headers: dict[str, str] | None = None
@@ -62,40 +62,45 @@ class AnswerInstead(HTTPException):
         self.kind = kind
 
 
-# First match wins. What an engine says may hold addresses: it is for the log.
+# The first match wins. Texts of engines can contain addresses, so they are only logged.
 _TABLE: Final[tuple[tuple[type[DeadLetterError], int, str, str | None], ...]] = (
     (QueryError, 400, "query", None),
     (ConfigError, 400, "refused", None),
     (NotFound, 404, "not-found", None),
     (Conflict, 409, "conflict", None),
-    (Unavailable, 503, "unavailable", "the store is out of reach: try again soon"),
-    (Refused, 502, "engine", "the engine refused it, and will again: see the log"),
+    (Unavailable, 503, "unavailable", "the store is unavailable: retry soon"),
+    (
+        Refused,
+        502,
+        "engine",
+        "the engine rejected the request; retrying does not help: see the log",
+    ),
     (DeadLetterError, 400, "refused", None),
 )
 
-# What to do where the framework only says what is wrong.
+# Details for errors of the framework, which only says what is wrong.
 _ADVICE: Final = {
-    404: "there is nothing at this address: /api/openapi.json tells what there is",
-    405: "this address takes other methods: the header Allow tells which",
-    413: "the request is too long: send less; most may have serve.body_limit bytes",
+    404: "there is no such route: /api/openapi.json lists the routes",
+    405: "this route does not allow the method: the header Allow lists its methods",
+    413: "the request is too large: the limit is the setting serve.body_limit, in bytes",
 }
 
 
 def problem_of(error: Exception) -> tuple[Problem, dict[str, str]]:
-    """The problem an error stands for, and the headers that go with it."""
+    """Return the problem document of an error, and the headers of the answer."""
     if isinstance(error, DeadLetterError):
-        return _ours(error)
+        return _core_problem(error)
     if isinstance(error, HTTPException) and error.status_code < 500:
-        return _theirs(error)
-    # Nothing of an unforeseen error is told, for it may hold anything.
+        return _http_problem(error)
+    # The text of an unexpected error is not sent, because it can contain secrets.
     id_ = _dice.new_id()
     log.error("error %s", id_, exc_info=error)
-    detail = f"this should not have happened; the log has more under {id_}"
+    detail = f"unexpected error: see the log for {id_}"
     return Problem(title=_title(500), status=500, detail=detail, id=id_), {}
 
 
 def answer(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """The response for an error."""
+    """Return the response for an error."""
     problem, headers = problem_of(error)
     if problem.errors:
         problem = structs.replace(problem, errors=_with_choices(request, problem))
@@ -105,7 +110,7 @@ def answer(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]
 
 
 def _too_deep(request: Request[Any, Any, Any], _: RecursionError) -> Response[bytes]:
-    return answer(request, AnswerInstead(400, "too-deep", "this is nested too deeply"))
+    return answer(request, AnswerInstead(400, "too-deep", "the request is nested too deeply"))
 
 
 HANDLERS: Final[ExceptionHandlersMap] = {
@@ -115,7 +120,7 @@ HANDLERS: Final[ExceptionHandlersMap] = {
 }
 
 
-def _ours(error: DeadLetterError) -> tuple[Problem, dict[str, str]]:
+def _core_problem(error: DeadLetterError) -> tuple[Problem, dict[str, str]]:
     _, status, kind, instead = next(row for row in _TABLE if isinstance(error, row[0]))
     if instead is not None:
         log.warning("%s: %s", kind, error)
@@ -128,7 +133,7 @@ def _ours(error: DeadLetterError) -> tuple[Problem, dict[str, str]]:
     return problem, headers
 
 
-def _theirs(error: HTTPException) -> tuple[Problem, dict[str, str]]:
+def _http_problem(error: HTTPException) -> tuple[Problem, dict[str, str]]:
     status, detail = error.status_code, error.detail
     kind = getattr(error, "kind", None) or HTTPStatus(status).name.lower().replace("_", "-")
     if detail == _title(status) and status in _ADVICE:
@@ -155,16 +160,15 @@ def _with_choices(request: Request[Any, Any, Any], problem: Problem) -> tuple[Wr
     """Return the errors, with the allowed values where there is a choice."""
     given = request.scope["route_handler"].parsed_fn_signature.parameters
 
-    def told(wrong: Wrong) -> Wrong:
-        inside = wrong.source == "body"
-        field = given.get("data" if inside else wrong.key)
+    def completed(wrong: Wrong) -> Wrong:
+        in_body = wrong.source == "body"
+        field = given.get("data" if in_body else wrong.key)
         if field is None:
             return wrong
-        place = wrong.key if inside else ""
-        message = with_choices(wrong.message, field.annotation, place)
+        message = with_choices(wrong.message, field.annotation, wrong.key if in_body else "")
         return structs.replace(wrong, message=message)
 
-    return tuple(map(told, problem.errors))
+    return tuple(map(completed, problem.errors))
 
 
 def _title(status: int) -> str:

@@ -1,4 +1,4 @@
-"""The searches of one request: within its caller's share, while the client waits."""
+"""Searches of one request: limited by the share of the caller, cancelled with the client."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -21,29 +21,29 @@ from .problems import AnswerInstead
 
 T = TypeVar("T")
 
-CHOOSING: Final = 30.0  # seconds of searching to choose letters by
-_GONE: Final = 499  # as proxies log it: nobody is there to read the answer
+CHOOSING: Final = 30.0  # seconds of searching to choose letters for a change
+_GONE: Final = 499  # the client closed the connection, as proxies log it
 
 
 class Searching:
     """
-    Searches for one request.
+    The searches of one request.
 
-    A search ends with its client, in the store too. A costly one counts against the
-    caller's share, and takes turns with other costly ones.
+    A search is cancelled when its client disconnects, in the store too. A costly search
+    counts against the share of the caller, and takes turns with other costly ones.
     """
 
     def __init__(
-        self, place: ServerContext, request: Request[Any, Any, Any], who: Identity
+        self, context: ServerContext, request: Request[Any, Any, Any], who: Identity
     ) -> None:
-        self._letters = place.office.letters
-        self._shares = place.searches
-        self._patience = Patience(seconds=place.settings.serve.search_seconds)
+        self._letters = context.office.letters
+        self._shares = context.searches
+        self._patience = Patience(seconds=context.settings.serve.search_seconds)
         self._request = request
         self._who = who
 
     async def search(self, query: Node, *, limit: int, after: str | None) -> Page:
-        """Up to `limit` letters of the caller's mailboxes, newest death first."""
+        """Return up to `limit` letters of the caller's mailboxes, newest death first."""
 
         def searching(turn: Turn) -> Coroutine[Any, Any, Page]:
             return self._letters.search(
@@ -58,7 +58,7 @@ class Searching:
         return await self._shared(query, searching)
 
     async def freeze(self, query: str | Node, *, limit: int | None = None) -> list[str]:
-        """The ids a search finds now, in whatever mailboxes it names."""
+        """Return the ids of the letters that a search finds now, in all mailboxes."""
         node = parse(query) if isinstance(query, str) else query
 
         def choosing(turn: Turn) -> Coroutine[Any, Any, list[str]]:
@@ -75,11 +75,11 @@ class Searching:
         return await self._shared(query, counting)
 
     async def look(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something that costs as much as a costly search."""
+        """Run work that costs as much as a costly search."""
         caller = self._who.principal or self._who.name
         try:
             async with self._shares.searching(caller) as turn, turn():
-                return await self._while_waited_for(work)
+                return await self._while_connected(work)
         finally:
             work.close()
 
@@ -88,10 +88,10 @@ class Searching:
             return await work(AT_ONCE)
         caller = self._who.principal or self._who.name
         async with self._shares.searching(caller) as turn:
-            return await self._while_waited_for(work(turn))
+            return await self._while_connected(work(turn))
 
-    async def _while_waited_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do it; if the client goes away, it is cancelled."""
+    async def _while_connected(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run work; cancel it if the client disconnects."""
         doing = asyncio.create_task(work)
         leaving = asyncio.create_task(self._until_gone())
         try:
@@ -105,35 +105,37 @@ class Searching:
             await asyncio.wait({doing, leaving})
 
     async def _until_gone(self) -> None:
-        # Whatever else comes is the end of a request that was read already.
+        # Other messages belong to the request body, which was read already.
         while (await self._request.receive())["type"] != "http.disconnect":
             pass
 
 
-async def _searching(request: Request[Any, Any, Any], place: Here) -> Searching:
-    return Searching(place, request, (await caller(request)).who)
+async def _searching(request: Request[Any, Any, Any], context: Here) -> Searching:
+    return Searching(context, request, (await caller(request)).who)
 
 
 Searches: TypeAlias = NamedDependency[Searching]  # as `searching`
 
 dependencies: Final = {"searching": Provide(_searching)}
-"""For the app: what routes may ask for by name."""
+"""Dependencies that routes can name as parameters."""
 
 
-MOST: Final = 500  # on one page
+MOST: Final = 500  # letters on one page
 
 Query: TypeAlias = Annotated[
     str,
     QueryParameter(
         name="query",
         max_length=MAX_TEXT,
-        description="A search such as `is:pending source:orders`; empty is everything.",
+        description="A search such as `is:pending source:orders` (default: all letters).",
     ),
 ]
-Limit: TypeAlias = Annotated[int, QueryParameter(ge=1, le=MOST, description="How many at most.")]
+Limit: TypeAlias = Annotated[
+    int, QueryParameter(ge=1, le=MOST, description="The maximum number of entries.")
+]
 After: TypeAlias = Annotated[
     str | None,
-    QueryParameter(max_length=200, description="`after` of the page before: what comes behind it."),
+    QueryParameter(max_length=200, description="`after` of the previous page, to continue it."),
 ]
 Id: TypeAlias = Annotated[
     str, PathParameter(max_length=200, description="The letter's id, or the beginning of it.")

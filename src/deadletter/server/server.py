@@ -1,9 +1,9 @@
 """
-One server process, from its first request to its orderly end, and its access log.
+The server process: its start, its shutdown, and its access log.
 
-The end has an order: readiness fails, waiting leases are told to ask again, requests in
-progress finish, loops stop where it is safe, and the engine is closed. A second signal
-does not wait for any of it.
+The shutdown has an order: readiness fails, waiting leases get TryAgain, requests in
+progress finish, loops stop at a safe point, and the engine is closed. A second signal
+skips all waiting.
 """
 
 import asyncio
@@ -35,19 +35,19 @@ from deadletter.wiring.chores import chores
 from .app import build
 from .context import ServerContext
 from .listener import HttpServer, allow_many_connections, check_binding, listen, url_of
-from .startup import opened_place
+from .startup import open_context
 
 _PROBES: Final = ("/health", "/metrics")
 _TRACE: Final = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
-_UNANSWERED: Final = 499  # they hung up before there was an answer
+_UNANSWERED: Final = 499  # the client disconnected before the answer
 
 
 class AccessLog:
     """
-    An application that says what another one answers.
+    A wrapper of an application that logs each request.
 
-    Neither headers nor bodies nor what stands behind the `?` is written, and a path
-    that somebody put a token into is not either. Probes are lines for debugging.
+    Headers, bodies and query strings are never logged, nor are paths that contain a
+    token. Health checks and metrics are logged at the level DEBUG.
     """
 
     def __init__(self, app: ASGIApp, log: Log, clock: Clock) -> None:
@@ -77,7 +77,7 @@ class AccessLog:
         finally:
             seconds = self._clock.monotonic() - started
             fields = _fields(scope, path, status, size, seconds)
-            with suppress(OSError):  # nobody reads the log: no reason not to answer
+            with suppress(OSError):  # the reader of the log has gone away
                 self._log(_level(path, status), "request", fields)
 
 
@@ -112,8 +112,8 @@ def _trace(headers: Any) -> str | None:
     return None
 
 
-_LAST_WORDS: Final = 20.0  # seconds to close what is open when all else has ended
-_SOON: Final = 0.02  # seconds between looks whether it has started
+_CLOSING: Final = 20.0  # seconds to close the engine after everything else has ended
+_SOON: Final = 0.02  # seconds between two checks whether the server has started
 
 
 class Listening(Struct, frozen=True):
@@ -124,11 +124,11 @@ class Listening(Struct, frozen=True):
 
 
 class Ending(StrEnum):
-    """The end of a server."""
+    """The way in which a server ended."""
 
     WELL = "well"
-    BADLY = "badly"  # a loop did not end by itself, or in time
-    HURRIED = "hurried"  # somebody did not want to wait
+    BADLY = "badly"  # a loop failed, or did not end in time
+    HURRIED = "hurried"  # a second signal skipped the waiting
 
 
 async def serve(
@@ -144,131 +144,134 @@ async def serve(
     tell: Callable[[Listening], None],
 ) -> Ending:
     """
-    Answer until told to stop; how that ended.
+    Run a server until a signal stops it; return how it ended.
 
-    `tell` is called once requests are answered; without a `log` they are not logged.
+    `tell` is called when the server accepts requests. Without a `log`, requests are not
+    logged.
     """
     check_binding(settings.serve)
     allow_many_connections()
     with (
         closing(listen(settings.serve.host, settings.serve.port)) as listener,
-        EndDeadline() as deadline,  # until the engine is closed as well
+        EndDeadline() as deadline,  # also covers closing the engine
     ):
-        async with opened_place(
+        async with open_context(
             settings, url=url, office=office, clock=clock, dice=dice, observe=observe, fits=fits
-        ) as place:
+        ) as context:
 
             async def listening() -> None:
-                tell(Listening(url_of(listener), await _first_token(place)))
+                tell(Listening(url_of(listener), await _first_token(context)))
 
-            return await Server(place, listener, log, deadline).run(listening)
+            return await Server(context, listener, log, deadline).run(listening)
 
 
-async def _first_token(place: ServerContext) -> str | None:
-    # Made when it can be told: one that nobody has seen would lock everybody out.
-    if place.access is None:
+async def _first_token(context: ServerContext) -> str | None:
+    # Created only when it can be printed: an unseen token would lock everybody out.
+    if context.access is None:
         return None
-    return await first_token(place.access, place.store, place.clock)
+    return await first_token(context.access, context.store, context.clock)
 
 
 class Server:
-    """Requests and loops of one process, on a socket that listens already."""
+    """The HTTP server and the loops of one process, on a listening socket."""
 
     def __init__(
         self,
-        place: ServerContext,
+        context: ServerContext,
         listener: socket.socket,
         log: Log | None,
         deadline: EndDeadline | None = None,
     ) -> None:
-        self._place = structs.replace(place, complaints=self.complaints)
-        self._settings = place.settings.serve
-        self._clock = place.clock
+        self._context = structs.replace(context, complaints=self.complaints)
+        self._settings = context.settings.serve
+        self._clock = context.clock
         self._listener = listener
-        app = build(self._place)
+        app = build(self._context)
         self._http = HttpServer(
-            app if log is None else AccessLog(app, log, place.clock), self._settings
+            app if log is None else AccessLog(app, log, context.clock), self._settings
         )
         self._group = LoopGroup(
             chores(
-                place.engine,
-                place.store,
-                place.access,
-                place.settings,
-                clock=place.clock,
-                dice=place.dice,
-                observe=place.observe,
+                context.engine,
+                context.store,
+                context.access,
+                context.settings,
+                clock=context.clock,
+                dice=context.dice,
+                observe=context.observe,
             ),
-            clock=place.clock,
-            observe=place.observe,
+            clock=context.clock,
+            observe=context.observe,
             shutdown_timeout=self._settings.grace,
-            lost=partial(loss_of, place.engine),
+            lost=partial(loss_of, context.engine),
             install_signals=False,
         )
         self._deadline = deadline or EndDeadline()
         self._is_stopping = False
-        self._please = asyncio.Event()
-        self._now = asyncio.Event()
+        self._stop_requested = asyncio.Event()
+        self._stop_now = asyncio.Event()
 
     def complaints(self) -> Sequence[Complaint]:
         """Return why the server is not ready, loop by loop."""
         if self._is_stopping:
             return [Complaint("server", "stopping")]
-        troubles = {name: ready() for name, ready in self._place.beside.items()}
+        troubles = {name: ready() for name, ready in self._context.beside.items()}
         beside = [Complaint(name, why) for name, why in troubles.items() if why]
         return [*self._group.complaints(), *beside]
 
     async def run(self, listening: Callable[[], Awaitable[None]]) -> Ending:
-        """Answer until told to stop by a signal; how that ended."""
+        """Serve until a signal stops the server; return how it ended."""
         loop = asyncio.get_running_loop()
 
-        def told(what: asyncio.Event) -> None:
-            loop.call_soon_threadsafe(what.set)
+        def set_event(event: asyncio.Event) -> None:
+            loop.call_soon_threadsafe(event.set)
 
         def please() -> None:
-            # Requests first, then loops, then what they used.
-            self._deadline.set(self._settings.notice + 2 * self._settings.grace + _LAST_WORDS)
-            told(self._please)
+            # Time for requests, then for loops, then for closing the engine.
+            self._deadline.set(self._settings.notice + 2 * self._settings.grace + _CLOSING)
+            set_event(self._stop_requested)
 
-        with on_termination(please=please, now=lambda: told(self._now), clock=self._clock):
+        with on_termination(
+            please=please, now=lambda: set_event(self._stop_now), clock=self._clock
+        ):
             loops = asyncio.create_task(self._group.run())
             http = asyncio.create_task(self._http.serve([self._listener]))
-            asked = asyncio.create_task(self._please.wait())
+            stop = asyncio.create_task(self._stop_requested.wait())
             try:
                 await self._until_started(http)
                 await listening()
-                await _first_of(asked, loops, http)
+                await _first_of(stop, loops, http)
                 return await self._end(http, loops)
             finally:
-                for task in (asked, http, loops):
+                for task in (stop, http, loops):
                     task.cancel()
-                await asyncio.wait((asked, http, loops))
+                await asyncio.wait((stop, http, loops))
 
     async def _until_started(self, http: asyncio.Task[None]) -> None:
         while not self._http.started:
             if http.done():
-                await http  # raises what it died of
+                await http  # raises its error
             await asyncio.wait({http}, timeout=_SOON)
 
     async def _end(self, http: asyncio.Task[None], loops: asyncio.Task[int]) -> Ending:
         self._is_stopping = True
-        hurry = asyncio.create_task(self._now.wait())
+        hurry = asyncio.create_task(self._stop_now.wait())
         try:
             await _first_of(hurry, http, timeout=self._settings.notice)
-            self._place.stopping.set()
+            self._context.stopping.set()
             self._http.should_exit = True
             await _first_of(hurry, http)
             self._group.stop()
             await _first_of(hurry, loops)
         finally:
             hurry.cancel()
-        if self._now.is_set():
+        if self._stop_now.is_set():
             return Ending.HURRIED
-        await http  # raises what it died of, if that is why we are here
-        # Requests that were cut off do not count: else whoever is slow enough could
-        # make every end a bad one.
+        await http  # raises its error, if it failed
+        # Requests that were cut off do not count as a failure: otherwise one slow client
+        # could make every shutdown fail.
         return Ending.BADLY if await loops else Ending.WELL
 
 
-async def _first_of(*tasks: asyncio.Task[object], timeout: float | None = None) -> None:  # noqa: ASYNC109 -- running out of it is an answer, not an error
+async def _first_of(*tasks: asyncio.Task[object], timeout: float | None = None) -> None:  # noqa: ASYNC109 -- a timeout is a result, not an error
     await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Settings become a place: the engine is opened, and everything made of it."""
+"""Startup: open the engine of the settings, build the server context, check both."""
 
 import socket
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ from .listener import check_binding, listen
 
 
 @asynccontextmanager
-async def opened_place(
+async def open_context(
     settings: Settings,
     *,
     url: str | None = None,
@@ -40,9 +40,9 @@ async def opened_place(
     fits: Fits | None = None,
 ) -> AsyncIterator[ServerContext]:
     """
-    Open the engine of the settings for requests, and close it afterwards.
+    Open the engine of the settings, yield the server context, and close the engine.
 
-    Plans check bodies with `fits`, where the handlers are known.
+    If `fits` is given, replay plans check bodies with it.
     """
     async with serving_engine(settings, url=url, office=office, clock=clock, dice=dice) as ground:
         engine, letters = ground.engine, ground.letters
@@ -81,59 +81,58 @@ async def check(
     observe: Observer,
 ) -> list[Check]:
     """
-    Look at everything that serving needs.
+    Check everything that a server needs.
 
-    What could not even start is raised, as it would be then. `file` is where the
-    office lives: one that is not there yet is not made by looking, but elsewhere and
-    only for as long as that takes.
+    Raises the errors that prevent a start. `file` is the file of the office: if it does
+    not exist, the checks use a temporary file instead of creating it.
     """
     check_binding(settings.serve)
     found = [_listening(settings.serve)]
     with ExitStack() as stack:
         if missing := _missing(file):
-            there = Path(stack.enter_context(TemporaryDirectory())) / "office.db"
-            url, office = _elsewhere(settings, url, office, there)
-            found.append(_to_be_made(missing))
-        async with opened_place(
+            temporary = Path(stack.enter_context(TemporaryDirectory())) / "office.db"
+            url, office = _with_file(settings, url, office, temporary)
+            found.append(_to_be_created(missing))
+        async with open_context(
             settings, url=url, office=office, clock=clock, dice=dice, observe=observe
-        ) as place:
-            await place.store.counts()  # the engine answers, or says why not
-            found += [check_durability(place.engine), *check_locks(place.engine)]
-            found.append(_lending(place))
-            return [*found, await _access(place), _alerts(settings)]
+        ) as context:
+            await context.store.counts()  # raises if the engine does not answer
+            found += [check_durability(context.engine), *check_locks(context.engine)]
+            found.append(_lending(context))
+            return [*found, await _access(context), _alerts(settings)]
 
 
 def _missing(file: Path | None) -> Path | None:
     return None if file is None or file.exists() else file
 
 
-def _to_be_made(file: Path) -> Check:
+def _to_be_created(file: Path) -> Check:
     if not file.parent.is_dir():
         text = f"the directory of {file} does not exist: create it, or change the path."
         return Check("engine", Health.FAIL, text)
-    text = f"there is no office at {file} yet: the first start makes one."
+    text = f"there is no office at {file} yet: the first start creates it."
     return Check("engine", Health.OK, text)
 
 
-def _elsewhere(
-    settings: Settings, url: str | None, office: str | None, there: Path
+def _with_file(
+    settings: Settings, url: str | None, office: str | None, file: Path
 ) -> tuple[str, str | None]:
-    """The URLs of engine and office; the one whose file is missing names `there`."""
+    """Return the URLs of engine and office, with `file` instead of the missing file."""
     engine = url or settings.url
     office = office or (None if url else settings.office)
     options = urlsplit(office or engine).query
-    instead = f"sqlite:///{there}?{options}"
+    instead = f"sqlite:///{file}?{options}"
     return (engine, instead) if office else (instead, None)
 
 
 def _listening(settings: Serve) -> Check:
     host, port = settings.host, settings.port
-    whom = "this machine only" if is_local(host) else "whoever can reach it"
+    whom = "this machine only" if is_local(host) else "all machines that can reach it"
     try:
         socket.create_connection((host, port), timeout=1.0).close()
     except OSError:
         return _bound(host, port, whom)
-    text = f"something answers on {host}:{port} already: this server, or another one."
+    text = f"another process already answers on {host}:{port}; it may be this server."
     return Check("listening", Health.WARN, text)
 
 
@@ -145,27 +144,27 @@ def _bound(host: str, port: int, whom: str) -> Check:
     return Check("listening", Health.OK, f"{host}:{port}, for {whom}.")
 
 
-def _lending(place: ServerContext) -> Check:
-    if place.items is not None:
-        return Check("queue server", Health.OK, "this engine keeps its items.")
-    text = "this engine keeps no items: memory, SQLite and PostgreSQL do."
+def _lending(context: ServerContext) -> Check:
+    if context.items is not None:
+        return Check("queue server", Health.OK, "this engine stores its items.")
+    text = "off: this engine cannot store items; memory, SQLite and PostgreSQL can."
     return Check("queue server", Health.WARN, text)
 
 
-async def _access(place: ServerContext) -> Check:
-    if place.access is None:
-        text = "off: whoever is on this machine may do everything."
+async def _access(context: ServerContext) -> Check:
+    if context.access is None:
+        text = "off: everybody on this machine can do everything."
         return Check("access", Health.WARN, text)
-    now = place.clock.now()
-    count = sum(not token.is_over(now) for token in await place.access.tokens())
-    text = f"good tokens: {count}." if count else "the next start shows a first token."
+    now = context.clock.now()
+    count = sum(not token.is_over(now) for token in await context.access.tokens())
+    text = f"valid tokens: {count}." if count else "the next start prints a first token."
     return Check("access", Health.OK, text)
 
 
 def _alerts(settings: Settings) -> Check:
     targets = settings.alerts.targets
     if not targets:
-        return Check("alerts", Health.OK, "nobody is told: there are no alerts.targets.")
+        return Check("alerts", Health.OK, "not sent: the settings have no alerts.targets.")
     for number, target in enumerate(targets):
         try:
             notifier_for(target)
@@ -173,6 +172,6 @@ def _alerts(settings: Settings) -> Check:
             return Check("alerts", Health.FAIL, f"alerts.targets[{number}]: {error}")
     kinds = ", ".join(target.kind for target in targets)
     if any(target.kind is TargetKind.WEBHOOK and not target.secret for target in targets):
-        text = f"people are told by {kinds}; a webhook without a secret is not signed."
+        text = f"sent by {kinds}; a webhook without a secret is not signed."
         return Check("alerts", Health.WARN, text)
-    return Check("alerts", Health.OK, f"people are told by {kinds}.")
+    return Check("alerts", Health.OK, f"sent by {kinds}.")

@@ -1,1 +1,1 @@
-"""The only place that knows both ends of a port: URLs become engines."""
+"""Wiring: the only package that knows both ports and their implementations."""

@@ -1,4 +1,4 @@
-"""Chores of servers, and some of workers as well: sweep, tidy, index, alert."""
+"""Background tasks of servers and workers: sweep, tidy, index, anchor, alert."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -30,22 +30,22 @@ SWEEP_EVERY: Final = 5.0  # seconds
 INDEX_EVERY: Final = 5.0
 REGROUP_EVERY: Final = 60.0
 TIDY_EVERY: Final = 600.0
-_SETTLE_EVERY: Final = 15.0  # seconds between looks at copies sent to others
+_SETTLE_EVERY: Final = 15.0  # seconds between checks of copies sent to other systems
 _HOUR: Final = 3600.0
 _ACTOR: Final = "dlq serve"
-_BEAT: Final = 10.0  # seconds between signs of life: a chore may take its time
+_BEAT: Final = 10.0  # seconds between heartbeats, also while a chore runs
 
 
 class Chore:
     """
-    Does something every `interval` seconds.
+    A task that runs every `interval` seconds.
 
-    With `in_parts`, `once` returns whether there is more; then it goes on after a rest
-    as long as that part took, so that others get their turn. A stop ends such a part
-    where it is: it is one transaction, and done again.
+    With `in_parts`, `once` returns whether there is more to do. The next part then starts
+    after a pause as long as the last part, so that other work gets its turn. A stop
+    cancels a part: it is one transaction, and is repeated later.
 
-    Neither an engine out of reach nor a refusal ends it: it says so once, and tries
-    again. Any other error does end it.
+    If the engine is unreachable or rejects something, the task reports it once and tries
+    again. Any other error ends it.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Chore:
         return f"{self.name} failed: {self._trouble}" if is_away else None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Do it again and again until `stop` is set, however long it takes."""
+        """Run the task repeatedly until `stop` is set."""
         beating = asyncio.create_task(self._beat())
         try:
             while not stop.is_set():
@@ -82,8 +82,8 @@ class Chore:
                 has_more = await self._part(stop) and self._in_parts
                 took = self._clock.monotonic() - began
                 with suppress(TimeoutError):
-                    rest = took if has_more else self._interval
-                    await asyncio.wait_for(stop.wait(), rest)
+                    pause = took if has_more else self._interval
+                    await asyncio.wait_for(stop.wait(), pause)
         finally:
             beating.cancel()
 
@@ -134,7 +134,7 @@ def chores(
     dice: Dice,
     observe: Observer,
 ) -> list[Loop]:
-    """The chores of a server over this engine."""
+    """Return the background tasks of a server."""
 
     def every(seconds: float, name: str, once: Callable[[], Awaitable[object]]) -> Loop:
         return Chore(name, once, interval=seconds, clock=clock, observe=observe)
@@ -147,7 +147,7 @@ def chores(
     ]
     if access is not None:
         loops.append(every(TIDY_EVERY, "tidying", access.tidy))
-    # Elsewhere a burial takes two steps, which is for those who know the policies.
+    # Without it, a burial takes two steps and needs the policies of the workers.
     if engine.atomic_burial is not None:
         sweeping = _sweeping(engine, letters, clock=clock, dice=dice, observe=observe)
         loops.append(every(SWEEP_EVERY, "sweep", sweeping))
@@ -181,10 +181,10 @@ def indexing(
     letters: LetterStore, largest: int | None, *, clock: Clock, observe: Observer
 ) -> list[Loop]:
     """
-    Return the chore that indexes texts, if this office has one.
+    Return the task that indexes texts, if the office has an index.
 
-    Bodies of up to `largest` bytes are indexed, too; None leaves that as it is. Any
-    number of processes may run it: what one has indexed is done for all.
+    Bodies of up to `largest` bytes are indexed, too; None keeps the current size. Any
+    number of processes can run it and share the work.
     """
     if largest and not isinstance(letters, BodyIndexing):
         raise ConfigError(
@@ -198,7 +198,7 @@ def indexing(
         nonlocal largest
         if largest is not None and isinstance(letters, BodyIndexing):
             await letters.index_bodies(largest)
-            largest = None  # said: from now on it is as the office has it
+            largest = None  # set once; afterwards the setting of the office applies
         return await letters.index_texts()
 
     return [Chore("index", once, interval=INDEX_EVERY, in_parts=True, clock=clock, observe=observe)]
@@ -208,9 +208,9 @@ def anchoring(
     letters: LetterStore, anchors: Anchors, *, clock: Clock, observe: Observer
 ) -> list[Loop]:
     """
-    Return the chore that notes the end of the audit elsewhere, if the settings say so.
+    Return the task that writes the end of the audit to other places, if configured.
 
-    Any number of processes may run it: a line that is there twice does no harm.
+    Any number of processes can run it: a duplicate line does no harm.
     """
     places: dict[str, Note] = {}
     if anchors.file is not None:
@@ -239,7 +239,7 @@ def anchoring(
 def _sweeping(
     engine: Engine, letters: LetterStore, *, clock: Clock, dice: Dice, observe: Observer
 ) -> Callable[[], Awaitable[object]]:
-    """Sweeping by what mailboxes say themselves; handlers' policies are not here."""
+    """Return a sweep that uses the options of mailboxes, without policies of handlers."""
     policies: dict[str, DLQPolicy] = {}
     gate, ring = ExclusiveGate(), key_ring(letters)
 

@@ -1,4 +1,4 @@
-"""URLs become engines."""
+"""Engines by URL: open them, pair them with an office, and check them."""
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -45,11 +45,11 @@ _LOSSES: Final = {
 
 def check_office(engine: Engine, accepted: Callable[[], OfficeDurability]) -> None:
     """
-    Raise ConfigError if letters are kept less safely than `accepted` says.
+    Raise ConfigError if the office is less durable than `accepted` returns.
 
-    Mailboxes and office in memory may be used together: they are lost together.
+    An office in memory is allowed with mailboxes in memory: both are lost together.
     """
-    assert engine.letters is not None  # none is opened without
+    assert engine.letters is not None  # every engine is opened with an office
     office, mailboxes = engine.letters.features, engine.features
     if office.durability not in _LOSSES:
         return
@@ -67,33 +67,33 @@ def check_office(engine: Engine, accepted: Callable[[], OfficeDurability]) -> No
     )
 
 
-# Two engines as one: messages on the one, letters in the other.
-# Queues that cannot keep letters (Redis, SQS, Kafka, RabbitMQ, NATS) are paired with
-# an office that can. Everybody else sees one engine.
+# Brokers that cannot keep letters (Redis, SQS, Kafka, RabbitMQ, NATS) are paired with an
+# office on another engine. All other code sees one engine.
 
 
 class Paired:
     """
-    Mailboxes of one engine, the office of another.
+    An engine with the mailboxes of one engine and the office of another.
 
-    Items are kept where messages are, tokens where letters are, or with the other.
+    Items and tokens are stored in either of the two that can store them; items
+    preferably with the messages, tokens preferably with the letters.
     """
 
     lock_problem: str | None
-    items: ItemStore  # where one of the two can
+    items: ItemStore  # only if one of the two has it
     access: AccessStore
 
     def __init__(self, queue: Engine, office: Engine) -> None:
         if office.letters is None:
             raise ConfigError(
-                f"{office.features.engine} cannot keep letters: give an office that "
-                "can, such as sqlite:///office.db"
+                f"{office.features.engine} cannot keep letters: use another office, "
+                "such as sqlite:///office.db"
             )
         self.features = queue.features
         self.broker: Broker = queue.broker
         self.letters: LetterStore | None = office.letters
         self.ledger: Ledger | None = queue.ledger or office.ledger
-        # Claims here and letters there cannot be one transaction.
+        # Claims and letters are in different engines, so there are no shared transactions.
         self.atomic_burial: AtomicBurial | None = None
         self.atomic_replay: AtomicReplay | None = None
         for engine in (queue, office):
@@ -108,11 +108,11 @@ class Paired:
         self._engines = (queue, office)
 
     def lost(self) -> str | None:
-        """Return why one of the two cannot be used any more; None while both can."""
+        """Return why one of the two engines cannot be used any more, or None."""
         return next(filter(None, map(loss_of, self._engines)), None)
 
     async def close(self) -> None:
-        """Let go of both."""
+        """Close both engines."""
         for engine in self._engines:
             await engine.close()
 
@@ -135,12 +135,12 @@ _SCHEMES: Final = {
     "stores.mongodb": ("mongodb", "mongodb+srv"),
 }
 OWN: Final = {scheme: home for home, schemes in _SCHEMES.items() for scheme in schemes}
-"""Our own backends by the scheme of their URLs; others have an entry point."""
+"""Built-in backends by the scheme of their URLs; other backends have an entry point."""
 
-_LOOKING: Final = frozenset({*_SCHEMES["stores.postgresql"], *_SCHEMES["stores.mongodb"]})
+_TAKE_MAKE: Final = frozenset({*_SCHEMES["stores.postgresql"], *_SCHEMES["stores.mongodb"]})
 """Schemes of servers that may have no office yet; their backends take `make`."""
 
-_MEANT: Final = {
+_MISTAKES: Final = {
     **{name.partition(".")[2]: (schemes[0],) for name, schemes in _SCHEMES.items()},
     "sqlite3": ("sqlite",),
     "file": ("sqlite",),
@@ -150,7 +150,7 @@ _MEANT: Final = {
     "rabbit": ("amqp",),
     "jetstream": ("nats",),
 }
-"""Schemes that people often write by mistake, and the schemes that they mean."""
+"""Schemes that are often written by mistake, and the correct schemes."""
 
 
 async def open_engine(
@@ -163,13 +163,12 @@ async def open_engine(
     make: bool = True,
 ) -> Engine:
     """
-    Open what a URL names: `sqlite:///shop.db`, `redis://localhost`, `memory://` …
+    Open the engine of a URL: `sqlite:///shop.db`, `redis://localhost`, `memory://` …
 
-    Letters go to the engine itself, or to `office` when another one is named. An
-    engine that cannot keep letters needs one, here or in the settings. An office that
-    is not power-safe is refused, unless `office_durability` accepts less; without it
-    the settings decide. With `make=False` an office that is not there is not made:
-    NotFound.
+    Letters are kept in the engine itself, or in `office` if one is named. An engine that
+    cannot keep letters needs an office, here or in the settings. Raises ConfigError for
+    an office that is not power-safe, unless `office_durability` or the settings accept
+    less. With `make=False`, raises NotFound instead of creating a missing office.
     """
     clock, dice = clock or SystemClock(), dice or SystemDice()
     if not make:
@@ -177,11 +176,11 @@ async def open_engine(
     engine = await _open(url, clock, dice, make=make)
     try:
         if engine.letters is None or office not in (None, url):
-            place = office or _named_office(engine)
+            office_url = office or _named_office(engine)
             if not make:
-                check_file(place)
+                check_file(office_url)
             broker = engine.broker
-            other = await _open(place, clock, dice, make=make)
+            other = await _open(office_url, clock, dice, make=make)
             engine = await _paired(engine, other)
             if isinstance(broker, Sealed) and engine.letters is not None:
                 broker.seal.keys = await key_ring(engine.letters).keys()
@@ -202,23 +201,23 @@ def file_of(url: str) -> Path | None:
 
 
 def check_url(url: str) -> None:
-    """Raise ConfigError for a URL that names no engine, or no file where it should."""
+    """Raise ConfigError for a URL without a known engine, or with a malformed rest."""
     if not isinstance(url, str):
         raise ConfigError(f"a URL must be text such as 'sqlite:///shop.db', got {url!r}")
     scheme = _scheme(url)
     if scheme not in OWN:
-        _others(url)
+        _entry_point(url)
     try:
         parts = urlsplit(url)
         _ = "," in parts.netloc or parts.port  # several servers have several ports
     except ValueError as error:
         raise unreadable(scheme) from error
     if file_of(url) is None and not url[len(scheme) :].startswith("://"):
-        raise ConfigError(f"{redact(url)!a} is not a whole URL: write {scheme}:// and what follows")
+        raise ConfigError(f"{redact(url)!a} is incomplete: a URL must begin with {scheme}://")
 
 
 def check_file(url: str) -> None:
-    """Raise NotFound if a URL names a file that is not there, or empty."""
+    """Raise NotFound if a URL names a file that does not exist or is empty."""
     file = file_of(url)
     if file is not None and not (file.exists() and file.stat().st_size):
         raise no_office(str(file))
@@ -228,8 +227,8 @@ def _named_office(engine: Engine) -> str:
     office = default_settings().office
     if office is None:
         raise ConfigError(
-            f"{engine.features.engine} keeps no letters, and no office is named that "
-            f'does: name one with office="{OFFICE}" in App, --office {OFFICE}, '
+            f"{engine.features.engine} cannot keep letters, and no office is "
+            f'named: name one with office="{OFFICE}" in App, --office {OFFICE}, '
             "DLQ_OFFICE, or `office` in deadletter.toml"
         )
     return office
@@ -244,22 +243,22 @@ async def _paired(engine: Engine, office: Engine) -> Engine:
 
 
 def _seal(part: LetterStore | Broker | None) -> None:
-    """Have letters, audit and sums sealed with the keys that the settings name."""
+    """Seal letters, audit and sums with the keys in the settings."""
     if not isinstance(part, Examining | Reconciles):
         return
     keys = default_settings().signing_keys
-    keys_of(keys)  # refuses keys that are too short
+    keys_of(keys)  # raises for keys that are too short
     part.sealing.use([key.encode("utf-8", "surrogatepass") for key in keys])
 
 
 def key_ring(letters: LetterStore) -> KeyRing:
-    """The keys of an office: those in the settings, or else its own."""
+    """Return the keys of an office: those in the settings, or else its own."""
     return KeyRing(letters, default_settings().signing_keys)
 
 
 async def _open(url: str, clock: Clock, dice: Dice, *, make: bool) -> Engine:
     check_url(url)
-    given = {} if make or _scheme(url) not in _LOOKING else {"make": False}
+    given = {} if make or _scheme(url) not in _TAKE_MAKE else {"make": False}
     return await _opener(url)(url, clock=clock, dice=dice, **given)
 
 
@@ -274,12 +273,12 @@ def _opener(url: str) -> Opener:
     if scheme in OWN:
         backend = import_module(f"deadletter.{OWN[scheme]}")
         return cast("Opener", backend.open_engine)
-    return cast("Opener", _others(url).load())
+    return cast("Opener", _entry_point(url).load())
 
 
-def _others(url: str) -> "EntryPoint":
-    """Return the entry point of somebody else's backend; ConfigError if none is."""
-    # Loaded late: it reads everything that is installed.
+def _entry_point(url: str) -> "EntryPoint":
+    """Return the entry point of an installed backend; raise ConfigError if there is none."""
+    # Imported late, because it reads the metadata of all installed packages.
     from importlib.metadata import entry_points  # noqa: PLC0415
 
     scheme = _scheme(url)
@@ -287,7 +286,7 @@ def _others(url: str) -> "EntryPoint":
     if scheme in others:
         return others[scheme]
     known = sorted({*OWN, *others})
-    raise ConfigError(f"{redact(url)!a} names no engine: {_instead(url, known)}")
+    raise ConfigError(f"{redact(url)!a} is not the URL of an engine: {_instead(url, known)}")
 
 
 def _instead(url: str, known: Sequence[str]) -> str:
@@ -295,10 +294,10 @@ def _instead(url: str, known: Sequence[str]) -> str:
     scheme, _, rest = url.partition(":")
     if not rest.startswith("/"):
         file = url if url.endswith((".db", ".sqlite", ".sqlite3")) else "shop.db"
-        return f"it begins with a scheme, as in sqlite:///{file}"
+        return f"a URL begins with a scheme, as in sqlite:///{file}"
     if scheme in {"http", "https"}:
-        return "to ask a server, use --server or DLQ_SERVER"
-    meant = _MEANT.get(scheme.partition("+")[0]) or get_close_matches(scheme, known, 1)
+        return "use --server or DLQ_SERVER to connect to a server"
+    meant = _MISTAKES.get(scheme.partition("+")[0]) or get_close_matches(scheme, known, 1)
     if meant:
         return f"did you mean {meant[0]}://?"
     return f"use one of {', '.join(f'{name}://' for name in known)}"
@@ -312,7 +311,7 @@ async def opened(
     office_durability: OfficeDurability | None = None,
     make: bool = True,
 ) -> AsyncIterator[Engine]:
-    """An engine, closed again afterwards; without a URL the configured one."""
+    """Open an engine and close it afterwards; without a URL the configured one."""
     settings = default_settings()
     engine = await open_engine(
         url or settings.url,

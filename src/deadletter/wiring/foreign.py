@@ -1,4 +1,4 @@
-"""URLs of other people's servers become dead places to drain, and ways back."""
+"""Servers of other systems: dead queues to drain, and the way back for replays."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -31,8 +31,8 @@ from .engines import key_ring
 
 Opener: TypeAlias = Callable[..., Awaitable[Foreign]]
 
-# Where each is: module, function, the extra that brings its client, and the kinds of
-# letters that can go back there.
+# Of each server: module, function, the extra that installs its client, and the kinds of
+# letters that can return to it.
 _SERVERS: Final = {
     "sqs": ("sqs", "open_sqs", "sqs", ("sqs",)),
     "amqp": ("rabbitmq", "open_rabbitmq", "rabbitmq", ("rabbitmq",)),
@@ -57,7 +57,7 @@ _SCHEMES: Final = {
 
 @asynccontextmanager
 async def opened_foreign(url: str, *, clock: Clock | None = None) -> AsyncIterator[Foreign]:
-    """A server with dead places, closed again afterwards."""
+    """Open a server with dead queues, and close it afterwards."""
     module, function, extra, _ = _server(url)
     try:
         opener: Opener = getattr(import_module(f"deadletter.brokers.{module}.drain"), function)
@@ -76,10 +76,10 @@ async def opened_foreign(url: str, *, clock: Clock | None = None) -> AsyncIterat
 
 class WayBack:
     """
-    The way back to where letters were found, for a replay to send through.
+    The way back to the server that letters were drained from.
 
-    Only letters that were found on such a server go there, and only to mailboxes of
-    the server that was named: nothing a message says leads anywhere else.
+    Only letters of this kind of server are sent, and only to mailboxes of the named
+    server. The content of a message cannot select another server.
     """
 
     def __init__(self, foreign: Foreign, url: str) -> None:
@@ -87,32 +87,32 @@ class WayBack:
         self._kinds = _server(url)[3]
 
     def check(self, message: Message, mailbox: str) -> None:
-        """Refuse what does not belong there."""
+        """Raise Refused for a message that cannot return to this server."""
         _check_fits(self._kinds, message, mailbox)
 
     @property
     def probe(self) -> OutcomeProbe | None:
-        """The server itself, if it can tell what becomes of copies."""
+        """Return the server, if it can report outcomes of copies."""
         return self._foreign if isinstance(self._foreign, OutcomeProbe) else None
 
     @property
     def finder(self) -> CopyFinder | None:
-        """The server itself, if it can tell which copies have arrived."""
+        """Return the server, if it can report which copies have arrived."""
         return self._foreign if isinstance(self._foreign, CopyFinder) else None
 
     def sink(self, mailbox: str) -> Sink:
-        """The way back into one mailbox."""
+        """Return a sink for one mailbox of the server."""
         return _Checked(self._foreign.sink(mailbox), self.check)
 
     async def queues(self) -> None:
-        """Nobody knows all mailboxes of others."""
+        """Return None: the mailboxes of the server are not known."""
 
 
 class Ways:
     """
-    The servers of others that settings name, and those that a command line names.
+    The servers of other systems that the settings or the command line name.
 
-    Nothing that a letter or a request says is ever opened: only these.
+    Only these are ever opened; a letter or a request cannot name another server.
     """
 
     def __init__(self, urls: Mapping[str, str], *, clock: Clock, home: str = "") -> None:
@@ -122,9 +122,9 @@ class Ways:
 
     def named(self, text: str) -> str:
         """
-        Return the name of a server that somebody names on a command line.
+        Return the name of a server given on the command line, as a name or URL.
 
-        A URL that settings do not have is known by itself, without its secrets.
+        The name of a URL that is not in the settings is the URL without its secrets.
         """
         if text in self._urls:
             return text
@@ -133,7 +133,7 @@ class Ways:
         _server(text)
         label = server_label(text)
         name = self._name_of(label) or label
-        self._urls[name] = text  # it may have a secret that settings do not have
+        self._urls[name] = text  # it may have a secret that the settings do not have
         return name
 
     def url(self, name: str) -> str:
@@ -151,13 +151,13 @@ class Ways:
         return self._name_of(server) or ("" if server == self._home else None)
 
     def check(self, name: str, message: Message, mailbox: str) -> None:
-        """Refuse a message that cannot go back to a server of this name."""
+        """Raise Refused for a message that cannot return to the server of this name."""
         _check_fits(_server(self.url(name))[3], message, mailbox)
 
     async def ids_in_use(
         self, name: str, messages: Sequence[tuple[str, Message]]
     ) -> Sequence[bool]:
-        """Ask a server for each mailbox and message whether another one has its id."""
+        """Return for each message whether another one on the server has its id."""
         origins = (origin_of(message) for _, message in messages)
         if any(one is not None and one.kind in _KEEP_IDS for one in origins):
             async with opened_foreign(self.url(name), clock=self._clock) as foreign:
@@ -167,7 +167,7 @@ class Ways:
 
     @asynccontextmanager
     async def open(self, name: str, *, new_ids: bool = False) -> AsyncIterator[WayBack]:
-        """Open the way to a server, closed again afterwards."""
+        """Open the way back to a server, and close it afterwards."""
         url = self.url(name)
         async with opened_foreign(url, clock=self._clock) as foreign:
             way = foreign.with_new_ids() if new_ids and isinstance(foreign, KeepsIds) else foreign
@@ -180,16 +180,16 @@ class Ways:
     def _unknown(self, name: str) -> ConfigError:
         known = ", ".join(sorted(self._urls)) or "none"
         return ConfigError(
-            f"no server of others is named {_plain(name)!a}: settings have {known}. Add"
+            f"there is no source named {_plain(name)!a}; the settings have {known}. Add"
             " [sources.NAME] with its url to deadletter.toml, or give --through URL"
         )
 
 
 def server_label(url: str) -> str:
     """
-    A server's URL without secrets, to know it by.
+    Return the URL of a server without secrets, as its name.
 
-    Raises `ConfigError` for a port that is not a number: it may be half a password.
+    Raises `ConfigError` for a port that is not a number: it may be part of a password.
     """
     parts = urlsplit(url)
     hosts, path = parts.netloc.rpartition("@")[2], parts.path
@@ -204,12 +204,12 @@ def server_label(url: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name that may be a malformed URL, without what may be its password."""
+    """Return a name, which may be a malformed URL, without a possible password."""
     return redact(name.rpartition("@")[2].partition("?")[0])
 
 
 class _Checked:
-    """A sink that takes only what belongs there."""
+    """A sink that sends only messages that can return to its server."""
 
     def __init__(self, sink: Sink, check: Callable[[Message, str], None]) -> None:
         self.mailbox = sink.mailbox
@@ -217,26 +217,26 @@ class _Checked:
         self._check = check
 
     async def send(self, messages: Sequence[Message], *, delay: float = 0.0) -> None:
-        """Send those that belong there; the others are refused."""
+        """Send the messages that pass the check; raise PartlySent for the others."""
         refused: dict[int, DeadLetterError] = {}
-        going: list[int] = []
-        for place, message in enumerate(messages):
+        accepted: list[int] = []
+        for index, message in enumerate(messages):
             try:
                 self._check(message, self.mailbox)
             except Refused as error:
-                refused[place] = error
+                refused[index] = error
             else:
-                going.append(place)
+                accepted.append(index)
         try:
-            if going:
-                await self._sink.send([messages[n] for n in going], delay=delay)
+            if accepted:
+                await self._sink.send([messages[n] for n in accepted], delay=delay)
         except PartlySent as error:
-            refused |= {going[n]: why for n, why in error.refused.items()}
+            refused |= {accepted[n]: why for n, why in error.refused.items()}
             raise PartlySent(
-                sent=(going[n] for n in error.sent), refused=refused, cause=error.cause
+                sent=(accepted[n] for n in error.sent), refused=refused, cause=error.cause
             ) from error
         if refused:
-            raise PartlySent(sent=going, refused=refused)
+            raise PartlySent(sent=accepted, refused=refused)
 
 
 def _check_fits(kinds: Sequence[str], message: Message, mailbox: str) -> None:
@@ -244,19 +244,19 @@ def _check_fits(kinds: Sequence[str], message: Message, mailbox: str) -> None:
     if origin is None or origin.kind not in kinds:
         where = "here" if origin is None else f"in {origin.kind}"
         raise Refused(
-            f"message {message.id} was found {where}, so it cannot go back "
-            f"there: this way is for {', '.join(kinds)}"
+            f"message {message.id} was found {where} and cannot return to this server, "
+            f"which accepts messages of {', '.join(kinds)}"
         )
     if origin.place == mailbox:
         if origin.claim:
             raise Refused(
-                f"message {message.id} lay in {origin.place} and claims to come "
-                f"from {origin.claim!a}, which nobody vouches for: name its "
-                "mailbox with --to, or drain with --source"
+                f"message {message.id} was found in {origin.place} and claims to come "
+                f"from {origin.claim!a}, which is not trusted: name its mailbox with "
+                "--to, or drain with --source"
             )
         raise Refused(
-            f"message {message.id} does not say where it came from before it lay "
-            f"in {origin.place}: name its mailbox with --to"
+            f"message {message.id} was found in {origin.place} and does not name its "
+            "original mailbox: name it with --to"
         )
 
 
@@ -265,12 +265,12 @@ def _server(url: str) -> tuple[str, str, str, tuple[str, ...]]:
     if scheme is None:
         known = ", ".join(f"{name}://" for name in sorted(_SCHEMES))
         shown = server_label(url) if "://" in url else _plain(url)
-        raise ConfigError(f"nothing can be drained from {shown!a}: use one of {known}")
+        raise ConfigError(f"cannot drain from {shown!a}: use one of {known}")
     return _SERVERS[scheme]
 
 
 class Dead(Struct, frozen=True):
-    """A server of others, and its dead places; those that can be told without."""
+    """A server of another system, and its dead queues (default: those recognised)."""
 
     server: str
     places: tuple[str, ...] = ()
@@ -281,14 +281,14 @@ async def dead_places(
     foreign: Foreign, named: Sequence[str], *, may_be_none: bool = False
 ) -> list[Drain]:
     """
-    The ways into the places that were named, or that can be told from others.
+    Return drains of the named dead queues, or of those that are recognised.
 
-    Raises NotFound if there are none: who goes on draining would drain nothing.
+    Raises NotFound if there are none, unless `may_be_none`.
     """
     places = named or await foreign.places()
     if not places and not may_be_none:
         raise NotFound(
-            "no dead queue can be told from others there: name it, as in "
+            "no dead queue was recognised on this server: name it, as in "
             "`dlq drain SERVER orders-dlq`"
         )
     return [foreign.drain(place) for place in dict.fromkeys(places)]
@@ -304,7 +304,7 @@ async def intakes(
     observe: Observer,
     ways: Ways,
 ) -> list[Intake]:
-    """A loop for every dead place; their servers are let go of with the stack."""
+    """Return a loop for every dead queue; the stack closes their servers."""
     loops: list[Intake] = []
     for one in dead:
         name = ways.named(one.server)

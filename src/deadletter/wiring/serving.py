@@ -25,12 +25,12 @@ from .engines import open_engine
 
 
 class OpenEngine(Struct, frozen=True, kw_only=True):
-    """An open engine, and where it or another keeps items and tokens."""
+    """An open engine, with its stores of items and tokens."""
 
     engine: Engine
     letters: LetterStore
-    items: ItemStore | None  # None: this engine lends nothing
-    access: AccessStore | None  # None: nobody is asked who they are
+    items: ItemStore | None  # None: this engine has no queue server
+    access: AccessStore | None  # None: access is off
 
 
 @asynccontextmanager
@@ -44,11 +44,10 @@ async def serving_engine(
     make: bool = True,
 ) -> AsyncIterator[OpenEngine]:
     """
-    The engine of the settings, or the one at `url`, open.
+    Open the engine of the settings, or the one at `url`, and close it afterwards.
 
-    With `make=False` an office that is not there is not made: NotFound.
-
-    Tokens are kept by the engine or its office, else in the file `access.store`.
+    With `make=False`, raises NotFound instead of creating a missing office. Tokens are
+    stored in the engine or its office, or else in the file `access.store`.
     """
     async with AsyncExitStack() as stack:
         engine = await open_engine(
@@ -60,7 +59,7 @@ async def serving_engine(
             make=make,
         )
         stack.push_async_callback(engine.close)
-        assert engine.letters is not None  # none is opened without
+        assert engine.letters is not None  # every engine is opened with an office
         yield OpenEngine(
             engine=engine,
             letters=engine.letters,
@@ -83,13 +82,13 @@ async def _access(
     if isinstance(beside, Guards):
         return beside.access
     raise ConfigError(
-        f"access.store is {redact(settings.access.store)!r}, which cannot keep tokens: "
-        "name a file, such as sqlite:///access.db"
+        f"access.store is {redact(settings.access.store)!r}, which cannot store tokens: "
+        "use a file, such as sqlite:///access.db"
     )
 
 
 def read_rules(file: str | Path | None) -> tuple[Rule, ...]:
-    """The rules in a TOML file, in its order; none where no file is named."""
+    """Return the rules of a TOML file, in order; none if no file is named."""
     if file is None:
         return ()
     try:

@@ -12,7 +12,7 @@ from deadletter.core.events import Event
 from deadletter.wiring.engines import open_engine
 from engines.postgresql_time import a_database
 from queue_server.wire.wire_rig import Served, Wire, generated, served_by
-from server.conftest import place_of
+from server.conftest import context_of
 from servers.fixtures import needing_postgresql
 
 
@@ -40,8 +40,8 @@ async def served(url: str) -> AsyncIterator[Served]:
     engine = await open_engine(url)
     try:
         events: list[Event] = []
-        place = structs.replace(place_of(engine), observe=events.append)
-        async with served_by(place, events) as served:
+        context = structs.replace(context_of(engine), observe=events.append)
+        async with served_by(context, events) as served:
             yield served
     finally:
         await engine.close()

@@ -10,22 +10,22 @@ from deadletter.server.app import build
 from deadletter.server.context import ServerContext
 from deadletter.wiring.engines import open_engine
 from queue_server.wire.wire_rig import REQUESTS, running
-from server.conftest import place_of, token
+from server.conftest import context_of, token
 
 LOOKING = {"queue.stats", "queues.list", "queues.info"}
 WORKING = {"queue.produce", "queue.lease", "queue.complete", "queue.retry"}
 
 
 @pytest.fixture
-async def place() -> AsyncIterator[ServerContext]:
+async def context() -> AsyncIterator[ServerContext]:
     engine = await open_engine("memory://")
-    yield place_of(engine, guarded=True)
+    yield context_of(engine, guarded=True)
     await engine.close()
 
 
 @pytest.fixture
-async def http(place: ServerContext) -> AsyncIterator[httpx.AsyncClient]:
-    async with running(build(place)) as url, httpx.AsyncClient(base_url=url) as http:
+async def http(context: ServerContext) -> AsyncIterator[httpx.AsyncClient]:
+    async with running(build(context)) as url, httpx.AsyncClient(base_url=url) as http:
         yield http
 
 
@@ -35,9 +35,9 @@ def allowed(role: Role) -> set[str]:
 
 @pytest.mark.parametrize("role", list(Role))
 async def test_each_role_may_do_its_own(
-    http: httpx.AsyncClient, place: ServerContext, role: Role
+    http: httpx.AsyncClient, context: ServerContext, role: Role
 ) -> None:
-    headers = {"authorization": f"Bearer {await token(place, role)}"}
+    headers = {"authorization": f"Bearer {await token(context, role)}"}
 
     codes = {
         name: (await http.post(f"/v1/{name}", json={}, headers=headers)).status_code

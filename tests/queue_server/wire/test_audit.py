@@ -15,7 +15,7 @@ from deadletter.queue_server.routes import CALLS
 from deadletter.server.context import ServerContext
 from deadletter.wiring.engines import open_engine
 from queue_server.wire.wire_rig import Served, served_by
-from server.conftest import place_of, token
+from server.conftest import context_of, token
 
 LOOKING = {"storage/items.list", "storage/scheduled.list"}
 TIMES = {"lease_timeout": "1m", "expire_timeout": "1h"}
@@ -33,7 +33,7 @@ async def http(served: Served) -> AsyncIterator[httpx.AsyncClient]:
 async def guarded(url: str) -> AsyncIterator[ServerContext]:
     """A place on each engine that asks for tokens."""
     engine = await open_engine(url)
-    yield place_of(engine, guarded=True)
+    yield context_of(engine, guarded=True)
     await engine.close()
 
 
@@ -44,8 +44,8 @@ async def called(http: httpx.AsyncClient, name: str, /, *, reason: str = "", **f
     return answer.json()
 
 
-async def acts(place: ServerContext) -> list[AuditEntry]:
-    return list(await place.store.audit(limit=1000))
+async def acts(context: ServerContext) -> list[AuditEntry]:
+    return list(await context.store.audit(limit=1000))
 
 
 def test_every_change_of_queues_or_items_is_audited() -> None:
@@ -74,7 +74,7 @@ async def test_each_act_says_who_did_what_to_how_much_and_why(
     await called(http, "queue.produce", **WITHIN, items=new)
     await called(http, "queues.delete", reason="renamed", **JOBS)
 
-    entries = await acts(served.place)
+    entries = await acts(served.context)
 
     assert [(e.action, e.target, e.detail, e.reason) for e in entries] == [
         ("queues.create", "dead", "lease 1m0s, expire 1h0m0s", ""),
@@ -95,14 +95,14 @@ async def test_each_act_says_who_did_what_to_how_much_and_why(
         ("queues.delete", "jobs", "2 items deleted with it", "renamed"),
     ]
     assert {entry.actor for entry in entries} == {"local"}
-    assert await served.place.store.verify() == []
+    assert await served.context.store.verify() == []
 
 
 async def test_producing_leasing_and_settling_is_no_administration(
     served: Served, http: httpx.AsyncClient
 ) -> None:
     await called(http, "queues.create", **JOBS, **TIMES)
-    before = await acts(served.place)
+    before = await acts(served.context)
     said = {"reason": "none of these is audited"}
 
     items = [{"utf8": "a"}, {"utf8": "b"}]
@@ -114,7 +114,7 @@ async def test_producing_leasing_and_settling_is_no_administration(
     for look in ("queues.info", "queue.stats", *LOOKING):
         await called(http, look, **said, **JOBS)
 
-    assert await acts(served.place) == before
+    assert await acts(served.context) == before
 
 
 @pytest.mark.parametrize("role", list(Role))
@@ -162,7 +162,7 @@ async def test_each_role_leaves_its_name_where_it_may_act_and_nothing_elsewhere(
 async def test_rejected_requests_are_not_audited(served: Served, http: httpx.AsyncClient) -> None:
     await called(http, "queues.create", queue_name="dead", **TIMES)
     await called(http, "queues.create", **JOBS, **TIMES, dead_queue="dead")
-    before = await acts(served.place)
+    before = await acts(served.context)
 
     for name, fields in (
         ("queues.create", JOBS | TIMES),  # is there
@@ -175,7 +175,7 @@ async def test_rejected_requests_are_not_audited(served: Served, http: httpx.Asy
         answer = await http.post(f"/v1/{name}", json=fields)
         assert 400 <= answer.status_code < 500, name
 
-    assert await acts(served.place) == before
+    assert await acts(served.context) == before
 
 
 async def test_a_reason_beyond_all_bounds_is_refused_before_anything_is_done(
@@ -189,14 +189,14 @@ async def test_a_reason_beyond_all_bounds_is_refused_before_anything_is_done(
     assert answer.status_code == 400
     assert "Dlq-Reason" in answer.json()["message"]
     assert (await served.store.queue("jobs")).name == "jobs"
-    (entry,) = await acts(served.place)
+    (entry,) = await acts(served.context)
     assert entry.reason == "ü" * LONGEST
 
 
 async def test_a_reason_cannot_write_on_terminals(served: Served, http: httpx.AsyncClient) -> None:
     await called(http, "queues.create", reason="\u202egnihton\x9b2J", **JOBS, **TIMES)
 
-    (entry,) = await acts(served.place)
+    (entry,) = await acts(served.context)
     assert entry.reason == r"\u202egnihton\x9b2J"
 
 
@@ -206,7 +206,7 @@ async def test_changes_are_not_confirmed_if_the_audit_fails(
     async def away(*_: object) -> None:
         raise Unavailable("the office is away")
 
-    monkeypatch.setattr(served.place.store, "record", away)
+    monkeypatch.setattr(served.context.store, "record", away)
 
     answer = await http.post("/v1/queues.create", json=JOBS | TIMES)
 

@@ -298,7 +298,7 @@ async def test_clients_waiting_when_the_server_stops_are_told_to_try_again(
         return bool(stats["logical_queues"][0]["lease_waiting"] == 5)
 
     await eventually(all_wait)
-    served.place.stopping.set()
+    served.context.stopping.set()
 
     async with asyncio.timeout(5):
         answers = await asyncio.gather(*waiting, return_exceptions=True)

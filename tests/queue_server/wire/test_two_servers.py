@@ -13,7 +13,7 @@ from deadletter.testing.fakes import eventually
 from deadletter.wiring.engines import open_engine
 from engines.postgresql_time import a_database
 from queue_server.wire.wire_rig import Wire, served_by
-from server.conftest import place_of
+from server.conftest import context_of
 from servers.fixtures import needing_postgresql
 
 SOON = 2.0  # seconds: far less than anybody would find it by looking now and then
@@ -36,7 +36,7 @@ async def pair(url: str, messages: ModuleType) -> AsyncIterator[tuple[Wire, Wire
         for _ in range(2):
             engine = await open_engine(url)
             stack.push_async_callback(engine.close)
-            served = await stack.enter_async_context(served_by(place_of(engine), []))
+            served = await stack.enter_async_context(served_by(context_of(engine), []))
             http = httpx.AsyncClient(base_url=served.url, timeout=60.0)
             await stack.enter_async_context(http)
             wires.append(Wire(http, messages, "protobuf"))

@@ -162,10 +162,10 @@ class Wire:
 class Served:
     """A running server: what it stands on and what it observed."""
 
-    def __init__(self, place: ServerContext, url: str, events: list[Event]) -> None:
-        assert place.items is not None
-        self.place = place
-        self.store: ItemStore = place.items
+    def __init__(self, context: ServerContext, url: str, events: list[Event]) -> None:
+        assert context.items is not None
+        self.context = context
+        self.store: ItemStore = context.items
         self.url = url
         self.events = events
 
@@ -191,22 +191,22 @@ async def running(app: Litestar) -> AsyncIterator[str]:
         (socket,) = server.servers[0].sockets
         yield f"http://127.0.0.1:{socket.getsockname()[1]}"
     finally:
-        app.state.place.stopping.set()
+        app.state.context.stopping.set()
         server.should_exit = True
         with suppress(asyncio.CancelledError):
             await task
 
 
 @asynccontextmanager
-async def served_by(place: ServerContext, events: list[Event]) -> AsyncIterator[Served]:
+async def served_by(context: ServerContext, events: list[Event]) -> AsyncIterator[Served]:
     """The queue server alone, without the rest of the app, which takes long to make."""
-    routes, lifespan = queue_server_routes(place)
+    routes, lifespan = queue_server_routes(context)
     app = Litestar(
         [*routes],
         lifespan=lifespan,
-        state=State({"place": place}),
+        state=State({"context": context}),
         openapi_config=None,
         logging_config=None,
     )
     async with running(app) as url:
-        yield Served(place, url, events)
+        yield Served(context, url, events)

@@ -1,4 +1,4 @@
-"""Callers of every kind, on one office that asks who they are."""
+"""Callers of every role, for one office with access on."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -17,14 +17,14 @@ Caller = Callable[..., Awaitable[dict[str, str]]]
 
 @pytest.fixture
 async def guarded_api(guarded: ServerContext) -> AsyncIterator[Api]:
-    """The same API where a token is asked for."""
+    """A client of a server with access on."""
     async with AsyncTestClient(build(guarded), base_url="http://127.0.0.1") as client:
         yield client
 
 
 @pytest.fixture
 def caller(guarded: ServerContext) -> Caller:
-    """The headers of somebody with this role, limited to these sources."""
+    """Return a function that returns the headers of a role, limited to sources."""
 
     async def headers(role: Role, *sources: str, name: str = "") -> dict[str, str]:
         shown = await token(guarded, role, *sources, name=name)

@@ -1,4 +1,4 @@
-"""The page about the API is followed to the letter, with curl."""
+"""The commands on the page about the API are executed with curl."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Groups over HTTP: what broke, and what was said about it."""
+"""Groups over HTTP: list them and set their status."""
 
 from datetime import timedelta
 from typing import Any
@@ -9,9 +9,9 @@ from office.making import make_letter, make_letters
 from server.api.conftest import Api, Caller
 
 
-async def test_groups_come_largest_first_with_their_share(api: Api, place: ServerContext) -> None:
-    await place.store.keep(make_letters(3))
-    await place.store.keep([make_letter(9, error_type="builtins.KeyError")])
+async def test_groups_come_largest_first_with_their_share(api: Api, context: ServerContext) -> None:
+    await context.store.keep(make_letters(3))
+    await context.store.keep([make_letter(9, error_type="builtins.KeyError")])
 
     groups = (await api.get("/api/v1/groups")).json()["groups"]
 
@@ -20,9 +20,9 @@ async def test_groups_come_largest_first_with_their_share(api: Api, place: Serve
     assert one.json() == groups[0]
 
 
-async def test_groups_go_on_where_the_page_before_ended(api: Api, place: ServerContext) -> None:
+async def test_groups_go_on_where_the_page_before_ended(api: Api, context: ServerContext) -> None:
     names = [f"1-{n:03}" for n in range(7)]
-    await place.store.keep([make_letter(n, fingerprint=f) for n, f in enumerate(names)])
+    await context.store.keep([make_letter(n, fingerprint=f) for n, f in enumerate(names)])
 
     walked: list[str] = []
     asked: dict[str, Any] = {"limit": 3}
@@ -38,9 +38,9 @@ async def test_groups_go_on_where_the_page_before_ended(api: Api, place: ServerC
     assert "not a valid cursor" in nowhere.text
 
 
-async def test_group_decisions_are_kept(api: Api, place: ServerContext) -> None:
+async def test_group_decisions_are_kept(api: Api, context: ServerContext) -> None:
     letter = make_letter()
-    await place.store.keep([letter])
+    await context.store.keep([letter])
     path = f"/api/v1/groups/{letter.head.fingerprint}/standing"
     says = {"status": "resolved", "version": "1.9", "owner": "anna", "reason": "fixed"}
 
@@ -56,11 +56,11 @@ async def test_group_decisions_are_kept(api: Api, place: ServerContext) -> None:
     )
 
 
-async def test_a_snoozed_group_is_not_listed(api: Api, place: ServerContext) -> None:
+async def test_a_snoozed_group_is_not_listed(api: Api, context: ServerContext) -> None:
     letter = make_letter()
-    await place.store.keep([letter])
+    await context.store.keep([letter])
     path = f"/api/v1/groups/{letter.head.fingerprint}/standing"
-    until = (place.clock.now() + timedelta(hours=1)).isoformat()
+    until = (context.clock.now() + timedelta(hours=1)).isoformat()
 
     await api.put(path, json={"status": "snoozed", "until": until})
 
@@ -69,9 +69,9 @@ async def test_a_snoozed_group_is_not_listed(api: Api, place: ServerContext) -> 
     assert len(snoozed["groups"]) == 1
 
 
-async def test_invalid_standings_are_rejected(api: Api, place: ServerContext) -> None:
+async def test_invalid_standings_are_rejected(api: Api, context: ServerContext) -> None:
     letter = make_letter()
-    await place.store.keep([letter])
+    await context.store.keep([letter])
 
     for says in [
         {"status": "regressed"},
@@ -108,9 +108,9 @@ async def test_groups_of_others_do_not_exist(
         assert answer.status_code == 404
 
 
-async def test_groups_are_merged_split_and_put_back(api: Api, place: ServerContext) -> None:
+async def test_groups_are_merged_split_and_put_back(api: Api, context: ServerContext) -> None:
     names = ("f-1", "f-2")
-    await place.store.keep([make_letter(n, fingerprint=f) for n, f in enumerate(names)])
+    await context.store.keep([make_letter(n, fingerprint=f) for n, f in enumerate(names)])
     first, second = (f"/api/v1/groups/{name}" for name in names)
 
     merged = await api.post(f"{first}/merge", json={"others": ["f-2"]})

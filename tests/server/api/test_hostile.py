@@ -1,4 +1,4 @@
-"""Requests that are odd on purpose, or meet a change half-way."""
+"""Malformed requests, and requests that race with a change."""
 
 from typing import Any
 
@@ -24,10 +24,10 @@ DEEP = "[" * 100_000
     ],
 )
 async def test_endlessly_nested_bodies_are_client_errors(
-    api: Api, place: ServerContext, method: str, path: str, body: str
+    api: Api, context: ServerContext, method: str, path: str, body: str
 ) -> None:
     letter = make_letter()
-    await place.store.keep([letter])
+    await context.store.keep([letter])
 
     answer = await api.request(method, path.format(id=letter.id), content=body, headers=JSON)
 
@@ -36,7 +36,7 @@ async def test_endlessly_nested_bodies_are_client_errors(
 
 
 async def test_large_bodies_of_unauthenticated_callers_are_rejected(guarded_api: Api) -> None:
-    """The one body that is read of anybody is a short one."""
+    """The body of a sign-in is limited, because the caller is unknown."""
     body = '{"token": "' + "x" * 200_000 + '"}'
 
     answer = await guarded_api.post("/api/v1/session", content=body, headers=JSON)
@@ -45,9 +45,9 @@ async def test_large_bodies_of_unauthenticated_callers_are_rejected(guarded_api:
     assert "send less" in answer.json()["detail"]
 
 
-async def test_a_letter_named_twice_is_one_letter(api: Api, place: ServerContext) -> None:
+async def test_a_letter_named_twice_is_one_letter(api: Api, context: ServerContext) -> None:
     letter = make_letter()
-    await place.store.keep([letter])
+    await context.store.keep([letter])
     ids = [letter.id, letter.id.upper()]
 
     answer = await api.post("/api/v1/letters/review", json={"ids": ids})
@@ -68,10 +68,10 @@ async def test_a_letter_named_twice_is_one_letter(api: Api, place: ServerContext
     ],
 )
 async def test_any_of_several_revisions_will_do(
-    api: Api, place: ServerContext, tags: str, status: int
+    api: Api, context: ServerContext, tags: str, status: int
 ) -> None:
     letter = make_letter()
-    await place.store.keep([letter])
+    await context.store.keep([letter])
 
     answer = await api.patch(
         f"/api/v1/letters/{letter.id}", json={"text": "x"}, headers={"if-match": tags}
@@ -82,16 +82,16 @@ async def test_any_of_several_revisions_will_do(
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_letter_purged_meanwhile_is_gone_not_broken(
-    api: Api, place: ServerContext, monkeypatch: pytest.MonkeyPatch, when: str
+    api: Api, context: ServerContext, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     letter = make_letter()
-    await place.store.keep([letter])
-    edit = type(place.store).edit
+    await context.store.keep([letter])
+    edit = type(context.store).edit
 
     async def purged() -> None:
         thrown = Move(ids=(letter.id,), old=frozenset({State.PENDING}), new=State.DISCARDED)
-        await place.store.move(thrown, BY)
-        await place.store.purge([letter.id], By("anna", "now"))
+        await context.store.move(thrown, BY)
+        await context.store.purge([letter.id], By("anna", "now"))
 
     async def beside(self: Any, *args: Any, **options: Any) -> None:
         if when == "before":
@@ -100,7 +100,7 @@ async def test_a_letter_purged_meanwhile_is_gone_not_broken(
         if when == "after":
             await purged()
 
-    monkeypatch.setattr(type(place.store), "edit", beside)
+    monkeypatch.setattr(type(context.store), "edit", beside)
     answer = await api.patch(
         f"/api/v1/letters/{letter.id}", json={"text": "x"}, headers={"if-match": "*"}
     )

@@ -1,4 +1,4 @@
-"""The same request twice is done once."""
+"""Repeated requests with an idempotency key are done once."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ KEY = {"idempotency-key": "k-1"}
 
 
 async def test_the_answer_is_given_again_and_nothing_is_done_twice(
-    api: Api, place: ServerContext
+    api: Api, context: ServerContext
 ) -> None:
-    await place.store.keep(make_letters(2))
+    await context.store.keep(make_letters(2))
     wish = {"query": "*"}
 
     first = await api.post("/api/v1/replays/plan", json=wish, headers=KEY)
@@ -27,11 +27,11 @@ async def test_the_answer_is_given_again_and_nothing_is_done_twice(
     assert first.content == again.content
     assert "idempotency-replayed" not in first.headers
     assert again.headers["idempotency-replayed"] == "true"
-    assert len(await place.office.replays.sender.latest()) == 1
+    assert len(await context.office.replays.sender.latest()) == 1
 
 
-async def test_the_key_of_another_request_is_refused(api: Api, place: ServerContext) -> None:
-    await place.store.keep(make_letters(2))
+async def test_the_key_of_another_request_is_refused(api: Api, context: ServerContext) -> None:
+    await context.store.keep(make_letters(2))
     await api.post("/api/v1/letters/review", json={"query": "*"}, headers=KEY)
 
     for path, wish in (
@@ -43,10 +43,10 @@ async def test_the_key_of_another_request_is_refused(api: Api, place: ServerCont
         assert "another request" in answer.json()["detail"]
 
 
-async def test_failed_requests_can_be_sent_again(api: Api, place: ServerContext) -> None:
+async def test_failed_requests_can_be_sent_again(api: Api, context: ServerContext) -> None:
     wish = {"query": "*"}
     refused = await api.post("/api/v1/letters/review", json=wish, headers=KEY)
-    await place.store.keep(make_letters(1))
+    await context.store.keep(make_letters(1))
 
     done = await api.post("/api/v1/letters/review", json=wish, headers=KEY)
 
@@ -72,9 +72,9 @@ async def test_keys_of_two_callers_have_nothing_to_do_with_each_other(
 
 
 async def test_a_request_that_is_being_worked_on_is_not_started_again(
-    api: Api, place: ServerContext, monkeypatch: pytest.MonkeyPatch
+    api: Api, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await place.store.keep(make_letters(1))
+    await context.store.keep(make_letters(1))
     answers: Any = api.app.state.answers
     begin = answers.begin_answer
 
@@ -114,10 +114,10 @@ async def test_in_memory_the_oldest_answers_make_room(monkeypatch: pytest.Monkey
 
 
 async def test_an_edit_whose_answer_was_lost_can_be_sent_again(
-    api: Api, place: ServerContext
+    api: Api, context: ServerContext
 ) -> None:
     letter = make_letter()
-    await place.store.keep([letter])
+    await context.store.keep([letter])
     path = f"/api/v1/letters/{letter.id}"
     headers = {**KEY, "if-match": '"0"'}
 
@@ -150,7 +150,7 @@ async def test_a_token_is_made_once_and_shown_once(
     assert again.headers["idempotency-replayed"] == "true"
     assert again.headers["content-type"] == "application/problem+json"
     assert again.json()["type"].endswith(":conflict")
-    assert f"token {made} was made with this key" in again.json()["detail"]
+    assert f"token {made} was created with this idempotency key" in again.json()["detail"]
     known = {one.id for one in await guarded.access.tokens() if one.to.name == "ci"}
     assert known == {made, new.json()["id"]}
 

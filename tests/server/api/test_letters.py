@@ -1,4 +1,4 @@
-"""Letters over HTTP: searched, read, told, downloaded."""
+"""Letters over HTTP: search, read, timeline, download."""
 
 import re
 from base64 import b64decode
@@ -15,13 +15,13 @@ from deadletter.server.context import ServerContext
 from deadletter.wiring.engines import opened
 from office.making import make_letter, make_letters
 from server.api.conftest import Api, Caller
-from server.conftest import place_of, token
+from server.conftest import context_of, token
 
 
 async def test_a_search_is_paged_by_where_the_last_page_ended(
-    api: Api, place: ServerContext
+    api: Api, context: ServerContext
 ) -> None:
-    await place.store.keep(make_letters(5))
+    await context.store.keep(make_letters(5))
 
     first = (await api.get("/api/v1/letters", params={"limit": 3})).json()
     again = {"limit": 3, "after": first["after"]}
@@ -33,9 +33,9 @@ async def test_a_search_is_paged_by_where_the_last_page_ended(
 
 
 async def test_the_search_language_is_the_one_of_the_command(
-    api: Api, place: ServerContext
+    api: Api, context: ServerContext
 ) -> None:
-    await place.store.keep([make_letter(1), make_letter(2, source="mails")])
+    await context.store.keep([make_letter(1), make_letter(2, source="mails")])
 
     found = await api.get("/api/v1/letters", params={"query": "source:mails"})
 
@@ -60,12 +60,12 @@ async def test_invalid_page_parameters_are_rejected_with_a_reason(api: Api) -> N
         assert answer.json()["detail"]
 
 
-async def test_a_letter_is_shown_with_its_secrets_masked(api: Api, place: ServerContext) -> None:
+async def test_a_letter_is_shown_with_its_secrets_masked(api: Api, context: ServerContext) -> None:
     letter = make_letter(
         body=b'{"order": 1, "password": "hunter2hunter2"}',
         headers={"authorization": "Bearer abcdefabcdef"},
     )
-    await place.store.keep([letter])
+    await context.store.keep([letter])
 
     answer = await api.get(f"/api/v1/letters/{letter.id}")
 
@@ -129,17 +129,17 @@ async def test_words_of_readers_are_looked_for_in_errors_only(
 async def test_an_index_of_bodies_tells_readers_nothing(tmp_path: Path) -> None:
     letters = [make_letter(1, body=b"token=secret-1"), *make_letters(4)[1:]]
     async with opened(f"sqlite:///{tmp_path}/office.db") as engine:
-        place = place_of(engine, guarded=True)
-        store = place.store
+        context = context_of(engine, guarded=True)
+        store = context.store
         assert isinstance(store, BodyIndexing)
         await store.keep(letters)
         await store.index_bodies(1_000)
         while await store.index_texts():
             pass
-        async with AsyncTestClient(build(place), base_url="http://127.0.0.1") as guarded_api:
+        async with AsyncTestClient(build(context), base_url="http://127.0.0.1") as guarded_api:
 
             async def seen(role: Role, word: str) -> tuple[int, int]:
-                headers = {"authorization": f"Bearer {await token(place, role)}"}
+                headers = {"authorization": f"Bearer {await token(context, role)}"}
                 asked = {"query": f"{word} OR {word}"}
                 answer = await guarded_api.get("/api/v1/letters", params=asked, headers=headers)
                 return len(answer.json()["heads"]), answer.json()["looked_at"]
@@ -149,9 +149,9 @@ async def test_an_index_of_bodies_tells_readers_nothing(tmp_path: Path) -> None:
             assert await seen(Role.OPERATOR, "secret-1") == (1, 1)
 
 
-async def test_the_beginning_of_an_id_is_enough(api: Api, place: ServerContext) -> None:
+async def test_the_beginning_of_an_id_is_enough(api: Api, context: ServerContext) -> None:
     letter = make_letter()
-    await place.store.keep([letter])
+    await context.store.keep([letter])
 
     answer = await api.get(f"/api/v1/letters/{letter.id[:8]}")
 
@@ -159,23 +159,23 @@ async def test_the_beginning_of_an_id_is_enough(api: Api, place: ServerContext) 
 
 
 async def test_the_whole_message_is_given_to_operators_and_that_is_audited(
-    api: Api, place: ServerContext
+    api: Api, context: ServerContext
 ) -> None:
     letter = make_letter(body=b"\x00\xff secret", headers={"a": b"\xfe"})
-    await place.store.keep([letter])
+    await context.store.keep([letter])
 
     message = (await api.get(f"/api/v1/letters/{letter.id}/message")).json()
 
     assert b64decode(message["body"]) == b"\x00\xff secret"
     assert b64decode(message["headers"][0][1]) == b"\xfe"
-    (entry,) = await place.store.audit(target=letter.id)
+    (entry,) = await context.store.audit(target=letter.id)
     assert (entry.action, entry.actor) == ("reveal", "local")
 
 
-async def test_a_body_is_saved_and_never_shown(api: Api, place: ServerContext) -> None:
+async def test_a_body_is_saved_and_never_shown(api: Api, context: ServerContext) -> None:
     hostile = b"<script>alert(1)</script>"
     letter = make_letter(body=hostile, content_type="text/html")
-    await place.store.keep([letter])
+    await context.store.keep([letter])
 
     answer = await api.get(f"/api/v1/letters/{letter.id}/body")
 
@@ -187,10 +187,12 @@ async def test_a_body_is_saved_and_never_shown(api: Api, place: ServerContext) -
     assert answer.headers["cache-control"] == "no-store"
 
 
-async def test_a_timeline_tells_attempts_and_acts_in_order(api: Api, place: ServerContext) -> None:
-    letter = make_letter(now=place.clock.now())
-    await place.store.keep([letter])
-    await place.office.letters.review([letter.id], By("anna", "seen"))
+async def test_a_timeline_tells_attempts_and_acts_in_order(
+    api: Api, context: ServerContext
+) -> None:
+    letter = make_letter(now=context.clock.now())
+    await context.store.keep([letter])
+    await context.office.letters.review([letter.id], By("anna", "seen"))
 
     told = (await api.get(f"/api/v1/letters/{letter.id}/timeline")).json()
 
@@ -199,9 +201,9 @@ async def test_a_timeline_tells_attempts_and_acts_in_order(api: Api, place: Serv
     assert told["moments"][-1]["act"]["reason"] == "seen"
 
 
-async def test_odd_text_can_be_told(api: Api, place: ServerContext) -> None:
+async def test_odd_text_can_be_told(api: Api, context: ServerContext) -> None:
     letter = make_letter(message_id="m-\udfff", key="half a pair: \ud800")
-    await place.store.keep([letter])
+    await context.store.keep([letter])
 
     answer = await api.get("/api/v1/letters")
 

@@ -1,4 +1,4 @@
-"""Changes as they happen."""
+"""The stream of changes."""
 
 import asyncio
 import json
@@ -23,8 +23,8 @@ from server.api.conftest import Caller
 
 
 @pytest.fixture
-async def live(place: ServerContext) -> AsyncIterator[Live]:
-    live = Live(place.store, every=0.01)
+async def live(context: ServerContext) -> AsyncIterator[Live]:
+    live = Live(context.store, every=0.01)
     yield live
     await live.close()
 
@@ -34,14 +34,14 @@ async def heard(listener: asyncio.Queue[Any], count: int) -> list[Any]:
         return [await listener.get() for _ in range(count)]
 
 
-async def test_letters_acts_and_replays_are_told(live: Live, place: ServerContext) -> None:
+async def test_letters_acts_and_replays_are_told(live: Live, context: ServerContext) -> None:
     letter = make_letter()
     async with live.listening() as listener:
-        await place.store.keep([letter])
+        await context.store.keep([letter])
         (arrived,) = await heard(listener, 1)
-        await place.office.letters.note([letter.id], "seen", BY)
+        await context.office.letters.note([letter.id], "seen", BY)
         (act,) = await heard(listener, 1)
-        await place.office.replays.sender.begin([letter.id], BY, query="*", hold=True)
+        await context.office.replays.sender.begin([letter.id], BY, query="*", hold=True)
         planned, replay = await heard(listener, 2)
 
     assert arrived == Counted("orders", {letter.head.state: 1})
@@ -51,43 +51,43 @@ async def test_letters_acts_and_replays_are_told(live: Live, place: ServerContex
     assert isinstance(replay, Campaign)
 
 
-async def test_earlier_events_are_not_streamed(live: Live, place: ServerContext) -> None:
+async def test_earlier_events_are_not_streamed(live: Live, context: ServerContext) -> None:
     old = make_letter()
-    await place.store.keep([old])
-    await place.office.letters.note([old.id], "old", BY)
+    await context.store.keep([old])
+    await context.office.letters.note([old.id], "old", BY)
 
     async with live.listening() as listener:
-        await place.office.letters.note([old.id], "new", BY)
+        await context.office.letters.note([old.id], "new", BY)
         (act,) = await heard(listener, 1)
 
     assert act.detail == "new"
 
 
 async def test_the_store_is_not_polled_without_listeners(live: Live) -> None:
-    assert not live.is_looking
+    assert not live.is_polling
     async with live.listening(), live.listening():
-        assert live.is_looking
+        assert live.is_polling
 
-    await eventually(lambda: not live.is_looking)
+    await eventually(lambda: not live.is_polling)
 
 
-async def test_all_listeners_share_one_look(live: Live, place: ServerContext) -> None:
+async def test_all_listeners_share_one_look(live: Live, context: ServerContext) -> None:
     async with live.listening() as one:
-        looking = live._looking
+        polling = live._polling
         async with live.listening() as two:
-            await place.store.keep([make_letter()])
+            await context.store.keep([make_letter()])
             assert await heard(one, 1) == await heard(two, 1)
-            assert live._looking is looking
+            assert live._polling is polling
 
 
 async def test_a_listener_that_is_too_slow_is_sent_away(
-    live: Live, place: ServerContext, monkeypatch: pytest.MonkeyPatch
+    live: Live, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deadletter.server.api.events._WAITING", 2)
     letters = make_letters(3)
-    await place.store.keep(letters)
+    await context.store.keep(letters)
     async with live.listening() as listener:
-        await place.office.letters.note([letter.id for letter in letters], "n", BY)
+        await context.office.letters.note([letter.id for letter in letters], "n", BY)
         (last,) = await heard(listener, 1) if listener.empty() else [None]
         while last is not None:
             (last,) = await heard(listener, 1)
@@ -96,11 +96,11 @@ async def test_a_listener_that_is_too_slow_is_sent_away(
 
 
 async def test_a_store_out_of_reach_ends_nothing(
-    live: Live, place: ServerContext, monkeypatch: pytest.MonkeyPatch
+    live: Live, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     letter = make_letter()
     failures = 0
-    counts = place.store.counts
+    counts = context.store.counts
 
     async def gone() -> Any:
         nonlocal failures
@@ -110,23 +110,23 @@ async def test_a_store_out_of_reach_ends_nothing(
         return await counts()
 
     async with live.listening() as listener:
-        monkeypatch.setattr(place.store, "counts", gone)
-        await place.store.keep([letter])
+        monkeypatch.setattr(context.store, "counts", gone)
+        await context.store.keep([letter])
         await heard(listener, 1)
 
     assert failures >= 4
 
 
 @pytest.mark.parametrize("acts", [0, 1, 2, 5, 16, 17])
-async def test_the_end_of_the_audit_is_found(place: ServerContext, acts: int) -> None:
+async def test_the_end_of_the_audit_is_found(context: ServerContext, acts: int) -> None:
     for number in range(acts):
-        await place.store.record("test", str(number), BY)
+        await context.store.record("test", str(number), BY)
 
-    assert await last_act(place.store) == acts
+    assert await last_act(context.store) == acts
 
 
 async def events(url: str, headers: dict[str, str]) -> AsyncIterator[tuple[dict[str, str], Any]]:
-    """What a browser would hear."""
+    """Yield the events of a stream."""
     async with (
         httpx.AsyncClient(timeout=10) as client,
         client.stream("GET", f"{url}/api/v1/events", headers=headers) as answer,
@@ -142,20 +142,20 @@ async def events(url: str, headers: dict[str, str]) -> AsyncIterator[tuple[dict[
                 event = {}
 
 
-async def test_events_are_heard_over_the_wire_and_resumed(place: ServerContext) -> None:
+async def test_events_are_heard_over_the_wire_and_resumed(context: ServerContext) -> None:
     letter = make_letter()
-    await place.store.keep([letter])
-    async with running(build(place)) as url:
+    await context.store.keep([letter])
+    async with running(build(context)) as url:
         hearing = events(url, {})
         await anext(hearing)  # it has begun
-        await place.office.letters.note([letter.id], "one", BY)
+        await context.office.letters.note([letter.id], "one", BY)
         event, act = await anext(hearing)
         await hearing.aclose()  # type: ignore[attr-defined]
-        await place.office.letters.note([letter.id], "two", BY)
+        await context.office.letters.note([letter.id], "two", BY)
         again = events(url, {"last-event-id": event["id"]})
         await anext(again)
         missed, told = await anext(again)
-        place.stopping.set()  # and the stream ends by itself
+        context.stopping.set()  # and the stream ends by itself
         rest = [one async for one in again]
 
     assert (event["event"], act["detail"]) == ("act", "one")
@@ -184,29 +184,29 @@ async def test_listeners_hear_of_their_own_letters_only(
     assert rest == []
 
 
-async def test_a_listener_that_missed_events_gets_all_of_them(place: ServerContext) -> None:
+async def test_a_listener_that_missed_events_gets_all_of_them(context: ServerContext) -> None:
     letter = make_letter()
-    await place.store.keep([letter])
+    await context.store.keep([letter])
     for _ in range(1_100):
-        await place.store.record("seen", letter.id, BY, "")
-    last = await last_act(place.store)
+        await context.store.record("seen", letter.id, BY, "")
+    last = await last_act(context.store)
 
-    async with running(build(place)) as url:
+    async with running(build(context)) as url:
         hearing = events(url, {"last-event-id": "0"})
         await anext(hearing)
         told = [(await anext(hearing))[0]["id"] for _ in range(last)]
-        place.stopping.set()
+        context.stopping.set()
 
     assert told == [str(number) for number in range(1, last + 1)]
 
 
 async def test_listeners_are_sent_away_when_nobody_looks_any_more(
-    live: Live, place: ServerContext, monkeypatch: pytest.MonkeyPatch
+    live: Live, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(**_: Any) -> Any:
         raise ValueError("a mistake of ours")
 
     async with live.listening() as listener:
-        monkeypatch.setattr(place.store, "counts", broken)
+        monkeypatch.setattr(context.store, "counts", broken)
 
         assert await heard(listener, 1) == [None]

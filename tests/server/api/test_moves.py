@@ -1,4 +1,4 @@
-"""What people decide, over HTTP: on one letter, and on many."""
+"""Changes of letters over HTTP, of one letter and of many."""
 
 import pytest
 
@@ -20,26 +20,26 @@ from server.api.conftest import Api, Caller
     ],
 )
 async def test_a_letter_moves(
-    api: Api, place: ServerContext, verb: str, before: State, after: State
+    api: Api, context: ServerContext, verb: str, before: State, after: State
 ) -> None:
     letter = make_letter(state=before)
-    await place.store.keep([letter])
+    await context.store.keep([letter])
 
     answer = await api.post(f"/api/v1/letters/{letter.id}/{verb}", json={"reason": "r"})
 
     assert answer.status_code == 200
     assert answer.json() == {"asked": 1, "moved": 1, "skipped": {}}
-    assert (await place.office.letters.get(letter.id)).head.state is after
-    *_, entry = await place.store.audit(target=letter.id)
+    assert (await context.office.letters.get(letter.id)).head.state is after
+    *_, entry = await context.store.audit(target=letter.id)
     assert (entry.actor, entry.reason) == ("local", "r")
 
 
 @pytest.mark.parametrize("verb", ["close", "reopen", "discard"])
 async def test_a_letter_that_waits_moves_only_if_asked_for(
-    api: Api, place: ServerContext, verb: str
+    api: Api, context: ServerContext, verb: str
 ) -> None:
     letter, other = (make_letter(1, state=State.REPLAYING), make_letter(2, state=State.REPLAYING))
-    await place.store.keep([letter, other])
+    await context.store.keep([letter, other])
     path, many = f"/api/v1/letters/{letter.id}/{verb}", f"/api/v1/letters/{verb}"
 
     refused = await api.post(path, json={})
@@ -51,9 +51,9 @@ async def test_a_letter_that_waits_moves_only_if_asked_for(
     assert (one.json()["moved"], both.json()["moved"]) == (1, 1)
 
 
-async def test_a_letter_that_cannot_move_says_why(api: Api, place: ServerContext) -> None:
+async def test_a_letter_that_cannot_move_says_why(api: Api, context: ServerContext) -> None:
     letter = make_letter(state=State.CLOSED)
-    await place.store.keep([letter])
+    await context.store.keep([letter])
 
     answer = await api.post(f"/api/v1/letters/{letter.id}/review", json={})
 
@@ -62,22 +62,22 @@ async def test_a_letter_that_cannot_move_says_why(api: Api, place: ServerContext
 
 
 async def test_many_move_by_a_search_and_those_that_do_not_are_counted(
-    api: Api, place: ServerContext
+    api: Api, context: ServerContext
 ) -> None:
     letters = make_letters(3)
-    await place.store.keep(letters)
-    await place.store.keep([make_letter(9, source="mails")])
+    await context.store.keep(letters)
+    await context.store.keep([make_letter(9, source="mails")])
     await api.post(f"/api/v1/letters/{letters[0].id}/close", json={})
 
     answer = await api.post("/api/v1/letters/review", json={"query": "source:orders"})
 
     assert answer.json() == {"asked": 3, "moved": 2, "skipped": {"is closed": 1}}
-    assert (await place.office.letters.counts())["mails"] == {State.PENDING: 1}
+    assert (await context.office.letters.counts())["mails"] == {State.PENDING: 1}
 
 
-async def test_many_are_named_one_by_one(api: Api, place: ServerContext) -> None:
+async def test_many_are_named_one_by_one(api: Api, context: ServerContext) -> None:
     letters = make_letters(2)
-    await place.store.keep(letters)
+    await context.store.keep(letters)
     ids = [letter.id for letter in letters] + ["a" * 24]
 
     answer = await api.post("/api/v1/letters/close", json={"ids": ids})
@@ -86,21 +86,23 @@ async def test_many_are_named_one_by_one(api: Api, place: ServerContext) -> None
     assert answer.json()["skipped"] == {"no longer there": 1}
 
 
-async def test_another_number_than_expected_changes_nothing(api: Api, place: ServerContext) -> None:
-    await place.store.keep(make_letters(3))
+async def test_another_number_than_expected_changes_nothing(
+    api: Api, context: ServerContext
+) -> None:
+    await context.store.keep(make_letters(3))
 
     answer = await api.post("/api/v1/letters/discard", json={"query": "*", "expect": 2})
 
     assert answer.status_code == 409
     assert "3 letters match now, not 2" in answer.json()["detail"]
-    assert (await place.office.letters.counts())["orders"] == {State.PENDING: 3}
+    assert (await context.office.letters.counts())["orders"] == {State.PENDING: 3}
 
 
 @pytest.mark.parametrize("verb", ["discard", "purge"])
 async def test_irreversible_moves_require_the_number_of_letters(
-    api: Api, place: ServerContext, verb: str
+    api: Api, context: ServerContext, verb: str
 ) -> None:
-    await place.store.keep(make_letters(1))
+    await context.store.keep(make_letters(1))
     wish = {"query": "*", "reason": "tidy"}
 
     refused = await api.post(f"/api/v1/letters/{verb}", json=wish)
@@ -126,9 +128,9 @@ async def test_a_choice_nobody_can_mean_is_refused(api: Api) -> None:
         assert answer.json()["detail"]
 
 
-async def test_purging_takes_a_reason(api: Api, place: ServerContext) -> None:
+async def test_purging_takes_a_reason(api: Api, context: ServerContext) -> None:
     letter = make_letter()
-    await place.store.keep([letter])
+    await context.store.keep([letter])
     path = f"/api/v1/letters/{letter.id}/purge"
 
     refused = await api.post(path, json={})
@@ -138,13 +140,13 @@ async def test_purging_takes_a_reason(api: Api, place: ServerContext) -> None:
     assert (await api.get(f"/api/v1/letters/{letter.id}")).status_code == 404
 
 
-async def test_a_note_is_written_for_whoever_looks_next(api: Api, place: ServerContext) -> None:
+async def test_a_note_is_written_for_whoever_looks_next(api: Api, context: ServerContext) -> None:
     letter = make_letter()
-    await place.store.keep([letter])
+    await context.store.keep([letter])
 
     await api.post(f"/api/v1/letters/{letter.id}/notes", json={"text": "asked the bank"})
 
-    (entry,) = await place.store.audit(target=letter.id)
+    (entry,) = await context.store.audit(target=letter.id)
     assert (entry.action, entry.detail) == ("note", "asked the bank")
 
 

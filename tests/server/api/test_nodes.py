@@ -1,4 +1,4 @@
-"""The pipeline's way to replay what died in a node."""
+"""Replays of the letters of a pipeline node."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ from server.api.conftest import Api
 PATH = "/admin/dlq/node-7/replay"
 
 
-async def in_pipeline(place: ServerContext, count: int, node: str = "node-7") -> None:
-    await place.store.keep(
+async def in_pipeline(context: ServerContext, count: int, node: str = "node-7") -> None:
+    await context.store.keep(
         [
             import_(
                 DlqMessage(
@@ -34,11 +34,11 @@ async def in_pipeline(place: ServerContext, count: int, node: str = "node-7") ->
     )
 
 
-async def received(place: ServerContext, topic: str, count: int) -> set[bytes]:
+async def received(context: ServerContext, topic: str, count: int) -> set[bytes]:
     got: set[bytes] = set()
 
     async def all_there() -> bool:
-        source = place.engine.broker.source(topic)
+        source = context.engine.broker.source(topic)
         some = await source.receive(limit=9, wait=0, lease=60)
         got.update(delivery.message.body for delivery in some)
         return len(got) == count
@@ -48,43 +48,43 @@ async def received(place: ServerContext, topic: str, count: int) -> set[bytes]:
 
 
 async def test_letters_of_a_node_go_back_to_its_topic_unwrapped(
-    api: Api, place: ServerContext
+    api: Api, context: ServerContext
 ) -> None:
-    await in_pipeline(place, 2)
-    await in_pipeline(place, 2, node="node-8")
+    await in_pipeline(context, 2)
+    await in_pipeline(context, 2, node="node-8")
 
     answer = await api.post(PATH, json={"reason": "module is up again"})
 
     assert answer.status_code == 201
     assert answer.json()["plan"]["targets"] == {"prod.node-7": 2}
-    assert await received(place, "prod.node-7", 2) == {b"stream 0", b"stream 1"}
-    assert (await place.office.letters.counts())["prod.node-8"] == {State.PENDING: 2}
+    assert await received(context, "prod.node-7", 2) == {b"stream 0", b"stream 1"}
+    assert (await context.office.letters.counts())["prod.node-8"] == {State.PENDING: 2}
 
 
 async def test_letters_of_the_nodes_own_topic_are_its_as_well(
-    api: Api, place: ServerContext
+    api: Api, context: ServerContext
 ) -> None:
-    await place.store.keep([make_letter(1, source="prod.node-7"), make_letter(2)])
+    await context.store.keep([make_letter(1, source="prod.node-7"), make_letter(2)])
 
     answer = await api.post(PATH, json={"dry_run": True})
 
     assert answer.json()["plan"]["sources"] == {"prod.node-7": 1}
 
 
-async def test_the_bounds_of_the_request_are_kept(api: Api, place: ServerContext) -> None:
-    await in_pipeline(place, 3)
+async def test_the_bounds_of_the_request_are_kept(api: Api, context: ServerContext) -> None:
+    await in_pipeline(context, 3)
 
     async def planned(**wish: Any) -> Any:
         return (await api.post(PATH, json=wish | {"dry_run": True})).json()
 
     assert (await planned(limit=2))["sendable"] == 2
     assert (await planned(filter="message:prod.node-7@1"))["sendable"] == 1
-    assert (await place.office.letters.counts())["prod.node-7"] == {State.PENDING: 3}
+    assert (await context.office.letters.counts())["prod.node-7"] == {State.PENDING: 3}
 
 
-async def test_a_dry_run_leaves_nothing_behind(api: Api, place: ServerContext) -> None:
-    await in_pipeline(place, 2)
-    before = await place.store.audit(limit=100)
+async def test_a_dry_run_leaves_nothing_behind(api: Api, context: ServerContext) -> None:
+    await in_pipeline(context, 2)
+    before = await context.store.audit(limit=100)
 
     answer = await api.post(PATH, json={"dry_run": True, "reason": "what if"})
 
@@ -92,12 +92,14 @@ async def test_a_dry_run_leaves_nothing_behind(api: Api, place: ServerContext) -
     assert answer.json()["replay"] is None
     assert answer.json()["plan"]["targets"] == {"prod.node-7": 2}
     assert (await api.get("/api/v1/replays")).json()["replays"] == []
-    assert await place.store.campaigns() == []
-    assert await place.store.audit(limit=100) == before
+    assert await context.store.campaigns() == []
+    assert await context.store.audit(limit=100) == before
 
 
-async def test_a_dry_run_shows_the_search_that_is_replayed(api: Api, place: ServerContext) -> None:
-    await in_pipeline(place, 1)
+async def test_a_dry_run_shows_the_search_that_is_replayed(
+    api: Api, context: ServerContext
+) -> None:
+    await in_pipeline(context, 1)
     own = "(consumer:node-7 OR source:[node-7,*.node-7]) is:[pending,reviewed]"
 
     async def shown(filter_: str) -> Any:
@@ -111,8 +113,8 @@ async def test_a_dry_run_shows_the_search_that_is_replayed(api: Api, place: Serv
     assert sent.json()["replay"]["query"] == own
 
 
-async def test_a_node_where_nothing_died(api: Api, place: ServerContext) -> None:
-    await in_pipeline(place, 1)
+async def test_a_node_where_nothing_died(api: Api, context: ServerContext) -> None:
+    await in_pipeline(context, 1)
 
     for node in ["node-9", "node*", "*"]:
         answer = await api.post(f"/admin/dlq/{node}/replay", json={})
@@ -120,10 +122,12 @@ async def test_a_node_where_nothing_died(api: Api, place: ServerContext) -> None
         assert answer.status_code == 404
 
 
-async def test_a_number_that_was_not_expected_sends_nothing(api: Api, place: ServerContext) -> None:
-    await in_pipeline(place, 2)
+async def test_a_number_that_was_not_expected_sends_nothing(
+    api: Api, context: ServerContext
+) -> None:
+    await in_pipeline(context, 2)
 
     answer = await api.post(PATH, json={"expect": 1})
 
     assert answer.status_code == 409
-    assert (await place.office.letters.counts())["prod.node-7"] == {State.PENDING: 2}
+    assert (await context.office.letters.counts())["prod.node-7"] == {State.PENDING: 2}

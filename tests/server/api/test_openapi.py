@@ -1,4 +1,4 @@
-"""The description of the API: whole, true, with examples."""
+"""The OpenAPI document: complete, correct, with examples."""
 
 from collections.abc import Iterator
 from io import BytesIO
@@ -58,7 +58,7 @@ def test_every_route_of_the_api_is_in_it(document: dict[str, Any]) -> None:
 
 
 def contents(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Whatever is asked, and answered if all goes well: where, and what is said."""
+    """Yield the bodies of requests and successful answers, with their operations."""
     for name, operation in operations(document).items():
         for told in operation.get("requestBody", {}).get("content", {}).values():
             yield name, "asked", told

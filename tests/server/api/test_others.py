@@ -1,4 +1,4 @@
-"""Those limited to some mailboxes: what is not theirs is not there, nor changed."""
+"""Limited callers cannot see or change other mailboxes."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ TOKENS = "/api/v1/tokens"
 
 @pytest.fixture
 async def two_mailboxes(guarded: ServerContext) -> None:
-    """Letters of two mailboxes, one of which is no business of our caller."""
+    """Letters of two mailboxes, one of which the caller may not see."""
     broker = guarded.engine.broker
     for name in ("mails", "mails-dlq", "orders-dlq"):
         await broker.create(QueueOptions(name=name))
@@ -32,7 +32,7 @@ async def two_mailboxes(guarded: ServerContext) -> None:
 
 @pytest.mark.usefixtures("two_mailboxes")
 class TestReplays:
-    """Whose a replay is."""
+    """The owners of replays."""
 
     async def test_one_of_others_is_answered_like_none(
         self, guarded_api: Api, caller: Caller
@@ -73,7 +73,7 @@ class TestReplays:
 
 @pytest.mark.usefixtures("two_mailboxes")
 class TestNames:
-    """A name stands in the audit, and replays belong to it: nobody takes another's."""
+    """Names identify callers in the audit and own replays, so they cannot be reused."""
 
     async def test_limited_users_create_tokens_only_under_their_own_name(
         self, guarded_api: Api, caller: Caller
@@ -120,7 +120,7 @@ class TestNames:
 
 @pytest.mark.usefixtures("two_mailboxes")
 class TestMailboxes:
-    """Nothing is done to mailboxes one does not see."""
+    """Callers cannot change mailboxes that they may not see."""
 
     async def test_dead_messages_cannot_be_led_into_them(
         self, guarded_api: Api, caller: Caller
@@ -161,7 +161,7 @@ class TestMailboxes:
 
 @pytest.mark.usefixtures("two_mailboxes")
 class TestGroups:
-    """Groups of others, and the beginning of a fingerprint."""
+    """Groups of other mailboxes, and prefixes of fingerprints."""
 
     async def test_a_group_is_found_by_its_beginning_among_ones_own(
         self, guarded_api: Api, guarded: ServerContext, caller: Caller
@@ -200,12 +200,12 @@ class TestGroups:
 
 
 async def test_a_start_that_did_not_reach_the_ledger_can_be_repeated(
-    api: Api, place: ServerContext, monkeypatch: pytest.MonkeyPatch
+    api: Api, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from deadletter.core.errors import Unavailable
 
-    await place.store.keep([make_letter(1)])
-    await place.engine.broker.create(QueueOptions(name="orders"))
+    await context.store.keep([make_letter(1)])
+    await context.engine.broker.create(QueueOptions(name="orders"))
     made = await api.post(f"{REPLAYS}/plan", json={"query": "*"})
     path = f"{REPLAYS}/{made.json()['replay']['id']}"
 
@@ -213,7 +213,7 @@ async def test_a_start_that_did_not_reach_the_ledger_can_be_repeated(
         raise Unavailable("gone for a moment")
 
     with monkeypatch.context() as patched:
-        patched.setattr(place.engine.ledger, "begin", away)
+        patched.setattr(context.engine.ledger, "begin", away)
         failed = await api.post(f"{path}/start", json={})
     state = (await api.get(path)).json()["state"]
     again = await api.post(f"{path}/start", json={})

@@ -1,4 +1,4 @@
-"""Outages over HTTP, in health, and in the client's words."""
+"""Outages over HTTP, in health, and through the client."""
 
 from msgspec.structs import replace
 
@@ -9,15 +9,15 @@ from deadletter.testing.letters_filing import a_window
 from server.api.conftest import Api, Caller
 
 
-async def hold_back(place: ServerContext, *mailboxes: str) -> None:
-    now = place.clock.now()
+async def hold_back(context: ServerContext, *mailboxes: str) -> None:
+    now = context.clock.now()
     for number, mailbox in enumerate(mailboxes):
         window = replace(a_window(number, mailbox=mailbox), opened_at=now, seen_at=now)
-        await place.store.save_window(window)
+        await context.store.save_window(window)
 
 
-async def test_outages_are_listed_and_released(api: Api, place: ServerContext) -> None:
-    await hold_back(place, "mails", "orders")
+async def test_outages_are_listed_and_released(api: Api, context: ServerContext) -> None:
+    await hold_back(context, "mails", "orders")
 
     listed = (await api.get("/api/v1/outages")).json()
     of_one = (await api.get("/api/v1/outages", params={"mailbox": "mails"})).json()
@@ -58,8 +58,8 @@ async def test_outages_of_others_do_not_exist(
     assert (other.status_code, refused.status_code) == (404, 403)
 
 
-async def test_health_warns_while_a_mailbox_is_held_back(api: Api, place: ServerContext) -> None:
-    await hold_back(place, "orders")
+async def test_health_warns_while_a_mailbox_is_held_back(api: Api, context: ServerContext) -> None:
+    await hold_back(context, "orders")
 
     told = (await api.get("/health")).json()
 

@@ -1,4 +1,4 @@
-"""Errors as callers see them."""
+"""Problem documents of errors."""
 
 import logging
 from io import StringIO
@@ -61,7 +61,7 @@ def test_every_error_of_ours_is_told() -> None:
 
 
 async def test_an_unforeseen_error_tells_nothing_but_where_to_look(
-    api: Api, place: ServerContext, monkeypatch: pytest.MonkeyPatch
+    api: Api, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged = StringIO()
     log = logging.getLogger("problems of this test")
@@ -71,7 +71,7 @@ async def test_an_unforeseen_error_tells_nothing_but_where_to_look(
     async def broken(*args: object, **options: object) -> None:
         raise RuntimeError("password=hunter2")
 
-    monkeypatch.setattr(place.office.letters, "search", broken)
+    monkeypatch.setattr(context.office.letters, "search", broken)
     answer = await api.get("/api/v1/letters")
 
     assert answer.status_code == 500
@@ -107,7 +107,7 @@ async def test_a_field_that_is_wrong_is_named(api: Api) -> None:
     assert "max_attempts" in str(answer.json())
 
 
-async def test_a_parameter_that_does_not_exist_is_refused(api: Api, place: ServerContext) -> None:
+async def test_a_parameter_that_does_not_exist_is_refused(api: Api, context: ServerContext) -> None:
     answer = await api.get("/api/v1/export", params={"qurey": "source:orders"})
 
     assert answer.status_code == 400

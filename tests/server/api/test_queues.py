@@ -5,7 +5,7 @@ from deadletter.server.context import ServerContext
 from server.api.conftest import Api, Caller
 
 
-async def test_a_mailbox_is_made_changed_and_deleted(api: Api, place: ServerContext) -> None:
+async def test_a_mailbox_is_made_changed_and_deleted(api: Api, context: ServerContext) -> None:
     dead = await api.post("/api/v1/queues", json={"name": "orders-dlq"})
     made = await api.post(
         "/api/v1/queues", json={"name": "orders", "dead_queue": "orders-dlq", "max_attempts": 5}
@@ -22,7 +22,7 @@ async def test_a_mailbox_is_made_changed_and_deleted(api: Api, place: ServerCont
     gone = await api.delete(path, params={"reason": "moved"})
     assert gone.json() == {"mailbox": "orders", "purged": 0}
     assert (await api.get(path)).status_code == 404
-    said = [(e.action, e.reason) for e in await place.store.audit(target="orders")]
+    said = [(e.action, e.reason) for e in await context.store.audit(target="orders")]
     assert said == [("create", ""), ("update", "not needed"), ("delete", "moved")]
 
 

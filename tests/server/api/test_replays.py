@@ -1,4 +1,4 @@
-"""Replays over HTTP: planned, started, sent by the server, reported."""
+"""Replays over HTTP: plan, start, send, report."""
 
 from datetime import timedelta
 from typing import Any
@@ -33,8 +33,10 @@ async def is_sent(api: Api, name: str, count: int) -> None:
     await eventually(look)
 
 
-async def test_a_plan_freezes_the_letters_and_sends_nothing(api: Api, place: ServerContext) -> None:
-    await place.store.keep(make_letters(2))
+async def test_a_plan_freezes_the_letters_and_sends_nothing(
+    api: Api, context: ServerContext
+) -> None:
+    await context.store.keep(make_letters(2))
 
     answer = await api.post("/api/v1/replays/plan", json={"query": "is:pending"})
 
@@ -44,28 +46,31 @@ async def test_a_plan_freezes_the_letters_and_sends_nothing(api: Api, place: Ser
     assert planned["plan"]["targets"] == {"orders": 2}
     assert planned["replay"]["state"] == "planned"
     assert planned["replay"]["counts"] == {"planned": 2}
-    await place.store.keep([make_letter(3)])  # too late to be part of it
+    await context.store.keep([make_letter(3)])  # too late to be part of it
     name = planned["replay"]["id"]
     started = await api.post(f"/api/v1/replays/{name}/start", json={"expect": 2})
     assert started.json()["state"] == "running"
     await is_sent(api, name, 2)
-    assert (await place.office.letters.counts())["orders"] == {State.REPLAYING: 2, State.PENDING: 1}
+    assert (await context.office.letters.counts())["orders"] == {
+        State.REPLAYING: 2,
+        State.PENDING: 1,
+    }
 
 
 async def test_a_replay_goes_where_the_letters_came_from_and_is_reported(
-    api: Api, place: ServerContext
+    api: Api, context: ServerContext
 ) -> None:
     letters = make_letters(3)
-    await place.store.keep(letters)
+    await context.store.keep(letters)
     wish = {"query": "*", "expect": 3, "rate": 1000.0, "reason": "fixed"}
 
     name = (await api.post("/api/v1/replays", json=wish)).json()["replay"]["id"]
 
     await is_sent(api, name, 3)
-    got = await place.engine.broker.source("orders").receive(limit=9, wait=1, lease=9)
+    got = await context.engine.broker.source("orders").receive(limit=9, wait=1, lease=9)
     assert {delivery.message.id for delivery in got} == {"m-1", "m-2", "m-3"}
     news = ReplaySettled(letters[0].id, 1, Outcome.CONFIRMED)
-    await place.store.settle_replays([news])
+    await context.store.settle_replays([news])
     path = f"/api/v1/replays/{name}/report"
     first = (await api.get(path, params={"limit": 2})).json()
     more = {"limit": 2, "after": first["after"]}
@@ -76,11 +81,11 @@ async def test_a_replay_goes_where_the_letters_came_from_and_is_reported(
 
 
 async def test_each_letter_of_a_plan_has_a_verdict_page_by_page(
-    api: Api, place: ServerContext
+    api: Api, context: ServerContext
 ) -> None:
-    await place.engine.broker.create(QueueOptions(name="orders"))
+    await context.engine.broker.create(QueueOptions(name="orders"))
     letters = make_letters(3)
-    await place.store.keep(letters)
+    await context.store.keep(letters)
     planned = await api.post("/api/v1/replays/plan", json={"query": "*"})
     await api.post("/api/v1/letters/close", json={"ids": [letters[2].id]})
     path = f"/api/v1/replays/{planned.json()['replay']['id']}/verdicts"
@@ -100,11 +105,11 @@ async def test_each_letter_of_a_plan_has_a_verdict_page_by_page(
 
 
 async def test_letters_that_a_plan_leaves_out_are_judged_as_well(
-    api: Api, place: ServerContext
+    api: Api, context: ServerContext
 ) -> None:
-    await place.engine.broker.create(QueueOptions(name="orders"))
+    await context.engine.broker.create(QueueOptions(name="orders"))
     letters = make_letters(4)
-    await place.store.keep(letters)
+    await context.store.keep(letters)
     await api.post("/api/v1/letters/close", json={"ids": [letters[1].id]})
     path = "/api/v1/replays/verdicts"
 
@@ -121,8 +126,10 @@ async def test_letters_that_a_plan_leaves_out_are_judged_as_well(
     assert stored["replays"] == []
 
 
-async def test_a_replay_can_be_paused_resumed_and_cancelled(api: Api, place: ServerContext) -> None:
-    await place.store.keep(make_letters(30))
+async def test_a_replay_can_be_paused_resumed_and_cancelled(
+    api: Api, context: ServerContext
+) -> None:
+    await context.store.keep(make_letters(30))
     wish = {"query": "*", "expect": 30, "rate": 2.0}
     name = (await api.post("/api/v1/replays", json=wish)).json()["replay"]["id"]
     path = f"/api/v1/replays/{name}"
@@ -141,18 +148,18 @@ async def test_a_replay_can_be_paused_resumed_and_cancelled(api: Api, place: Ser
 
 
 async def test_a_replay_stops_by_itself_when_its_canary_fails(
-    api: Api, place: ServerContext
+    api: Api, context: ServerContext
 ) -> None:
     letters = make_letters(9)
-    await place.store.keep(letters)
+    await context.store.keep(letters)
     wish = {"query": "*", "expect": 9, "care": {"canary": 2}}
     name = (await api.post("/api/v1/replays", json=wish)).json()["replay"]["id"]
     await is_sent(api, name, 2)
-    got = await place.engine.broker.source("orders").receive(limit=9, wait=1, lease=9)
+    got = await context.engine.broker.source("orders").receive(limit=9, wait=1, lease=9)
     lineages = [one.message.lineage for one in got if one.message.lineage]
     assert len(lineages) == 2
 
-    await place.store.settle_replays(
+    await context.store.settle_replays(
         [ReplaySettled(one.letter_id, 1, Outcome.FAILED) for one in lineages]
     )
 
@@ -167,9 +174,9 @@ async def test_a_replay_stops_by_itself_when_its_canary_fails(
 
 @pytest.mark.parametrize("care", [{"canary": 0}, {"halt_on": 2}, {"halt_on": -0.1}, {"speed": 1}])
 async def test_care_that_makes_no_sense_is_refused(
-    api: Api, place: ServerContext, care: dict[str, Any]
+    api: Api, context: ServerContext, care: dict[str, Any]
 ) -> None:
-    await place.store.keep(make_letters(2))
+    await context.store.keep(make_letters(2))
 
     answer = await api.post("/api/v1/replays/plan", json={"query": "*", "care": care})
 
@@ -178,9 +185,9 @@ async def test_care_that_makes_no_sense_is_refused(
 
 
 async def test_letters_go_only_where_the_server_was_told_they_may(
-    api: Api, place: ServerContext
+    api: Api, context: ServerContext
 ) -> None:
-    await place.store.keep(make_letters(1))
+    await context.store.keep(make_letters(1))
 
     for to in ("http://169.254.169.254/latest", "elsewhere", "orders"):
         answer = await api.post("/api/v1/replays/plan", json={"query": "*", "to": to})
@@ -189,13 +196,13 @@ async def test_letters_go_only_where_the_server_was_told_they_may(
     wish = {"query": "*", "expect": 1, "to": "canary"}
     name = (await api.post("/api/v1/replays", json=wish)).json()["replay"]["id"]
     await is_sent(api, name, 1)
-    assert await place.engine.broker.source("canary").receive(limit=1, wait=1, lease=9)
+    assert await context.engine.broker.source("canary").receive(limit=1, wait=1, lease=9)
 
 
 async def test_replays_by_search_require_the_number_of_letters(
-    api: Api, place: ServerContext
+    api: Api, context: ServerContext
 ) -> None:
-    await place.store.keep(make_letters(2))
+    await context.store.keep(make_letters(2))
 
     without = await api.post("/api/v1/replays", json={"query": "*"})
     other = await api.post("/api/v1/replays", json={"query": "*", "expect": 3})
@@ -204,9 +211,9 @@ async def test_replays_by_search_require_the_number_of_letters(
     assert (await api.get("/api/v1/replays")).json() == {"replays": [], "after": None}
 
 
-async def test_letters_that_cannot_be_sent_are_not(api: Api, place: ServerContext) -> None:
+async def test_letters_that_cannot_be_sent_are_not(api: Api, context: ServerContext) -> None:
     letter = make_letter(state=State.CLOSED)
-    await place.store.keep([letter])
+    await context.store.keep([letter])
 
     answer = await api.post("/api/v1/replays", json={"ids": [letter.id]})
 
@@ -274,10 +281,12 @@ async def test_replays_go_on_where_the_page_before_ended(
     assert told[0].replace(names[1], "0" * len(names[1])) == told[1]
 
 
-async def test_processed_letters_are_sent_only_if_included(api: Api, place: ServerContext) -> None:
+async def test_processed_letters_are_sent_only_if_included(
+    api: Api, context: ServerContext
+) -> None:
     letter = make_letter(1, idempotency_key="done")
-    await place.store.keep([letter])
-    ledger = place.engine.ledger
+    await context.store.keep([letter])
+    ledger = context.engine.ledger
     assert ledger is not None
     (claim,) = await ledger.begin([LedgerKey("orders", "done")], lease=60)
     await ledger.finish([(claim, LedgerState.PROCESSED)], ttl=600)
@@ -293,10 +302,10 @@ async def test_processed_letters_are_sent_only_if_included(api: Api, place: Serv
 
 
 async def test_expired_letters_are_started_only_if_somebody_agrees(
-    api: Api, place: ServerContext
+    api: Api, context: ServerContext
 ) -> None:
     letter = make_letter(1, expires_at=NOW - timedelta(days=9_999))
-    await place.store.keep([letter])
+    await context.store.keep([letter])
 
     at_once = await api.post("/api/v1/replays", json={"ids": [letter.id]})
     planned = await api.post("/api/v1/replays/plan", json={"ids": [letter.id]})
@@ -309,8 +318,10 @@ async def test_expired_letters_are_started_only_if_somebody_agrees(
 
 
 @pytest.mark.parametrize("path", ["replays/plan", "replays", "letters/close", "letters/discard"])
-async def test_free_text_must_be_said_to_be_some(api: Api, place: ServerContext, path: str) -> None:
-    await place.store.keep(make_letters(1))
+async def test_free_text_must_be_said_to_be_some(
+    api: Api, context: ServerContext, path: str
+) -> None:
+    await context.store.keep(make_letters(1))
     wish = {"query": "bank", "expect": 1}
 
     refused = await api.post(f"/api/v1/{path}", json=wish)
@@ -328,9 +339,9 @@ def drained(number: int, server: str) -> DeadLetter:
 
 
 async def test_drained_letters_go_through_servers_that_settings_name(
-    api: Api, place: ServerContext
+    api: Api, context: ServerContext
 ) -> None:
-    await place.store.keep([drained(1, "shop"), drained(2, "redis://else.where:6379")])
+    await context.store.keep([drained(1, "shop"), drained(2, "redis://else.where:6379")])
     path = "/api/v1/replays/plan"
     by_id = {"ids": [drained(2, "").id]}
 
@@ -348,9 +359,9 @@ async def test_drained_letters_go_through_servers_that_settings_name(
     assert (unknown.status_code, url.status_code) == (400, 400)
 
 
-async def test_consumers_confirm_messages_by_their_ids(api: Api, place: ServerContext) -> None:
+async def test_consumers_confirm_messages_by_their_ids(api: Api, context: ServerContext) -> None:
     letters = make_letters(2)
-    await place.store.keep(letters)
+    await context.store.keep(letters)
     wish = {"query": "*", "expect": 2}
     name = (await api.post("/api/v1/replays", json=wish)).json()["replay"]["id"]
     await is_sent(api, name, 2)

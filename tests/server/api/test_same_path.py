@@ -46,7 +46,7 @@ _heard: ContextVar[Heard | None] = ContextVar("heard", default=None)
 
 @contextmanager
 def listening() -> Iterator[Heard]:
-    """The calls made on behalf of requests within; not those of loops beside them."""
+    """Record the store calls of requests, without those of background loops."""
     heard: Heard = []
     before = _heard.set(heard)
     try:
@@ -57,7 +57,7 @@ def listening() -> Iterator[Heard]:
 
 @pytest.fixture(autouse=True)
 def overheard(guarded: ServerContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every store of the place, with somebody who listens."""
+    """Record the calls of all stores."""
     stores = {
         "letters": guarded.store,
         "broker": guarded.engine.broker,
@@ -88,7 +88,7 @@ def _overheard(name: str, method: Callable[..., Awaitable[Any]]) -> Callable[...
 
 @pytest.fixture
 async def theirs(guarded: ServerContext) -> dict[str, str]:
-    """One of everything that is none of our caller's business, by the path to it."""
+    """Return one object of each kind that the caller may not see, by path."""
     letter = make_letter(1)
     await guarded.store.keep([letter, make_letter(2, source="mails")])
     assert guarded.items is not None
@@ -110,7 +110,7 @@ async def theirs(guarded: ServerContext) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def bodies() -> dict[tuple[str, str], Any]:
-    """What may be asked of each route."""
+    """Return a valid request for each route."""
     return {
         (method.upper(), path): operation["requestBody"]["content"][kind]["example"]
         for path, methods in describe("1", routes())["paths"].items()
@@ -120,7 +120,7 @@ def bodies() -> dict[tuple[str, str], Any]:
 
 
 def like(name: str) -> str:
-    """A name of the same make that nothing has."""
+    """Return a name of the same form that does not exist."""
     swapped = {"a": "b", "2": "3"}
     return name[:-1] + swapped.get(name[-1], "a" if name[-1].isalpha() else "2")
 
@@ -128,7 +128,7 @@ def like(name: str) -> str:
 async def both(
     names: tuple[str, str], ask: Callable[[str], Awaitable[Any]]
 ) -> list[tuple[int, str, Heard]]:
-    """What came of asking for each: what was answered, and what was done for it."""
+    """Return the answer to each request, and the store calls made for it."""
     told = []
     for name in names:
         with listening() as heard:

@@ -28,7 +28,7 @@ from deadletter.server.app import build
 from deadletter.wiring.engines import open_engine
 from office.making import BY, make_letters
 from queue_server.wire.wire_rig import running
-from server.conftest import place_of, token
+from server.conftest import context_of, token
 
 pytestmark = pytest.mark.slow
 
@@ -44,12 +44,12 @@ ENDLESS = "/api/v1/events"  # tested by itself: it does not end
 
 @schemathesis.serializer("application/x-ndjson")
 def as_lines(_: object, value: object) -> bytes:
-    """Whatever is made up, sent as it is."""
+    """Encode a generated body unchanged."""
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
 
 
 class Ground:
-    """A server in a thread of its own, and a token for each role."""
+    """A server in a separate thread, with a token for each role."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -72,11 +72,11 @@ class Ground:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         engine = await open_engine(f"sqlite:///{self._file}")
         try:
-            place = place_of(engine, guarded=True)
-            now = place.clock.now()
+            context = context_of(engine, guarded=True)
+            now = context.clock.now()
             letters = make_letters(20, now=now)
-            await place.store.keep(letters)
-            replay = await place.office.replays.sender.start(f"id:{letters[-1].id}", BY, rate=0.1)
+            await context.store.keep(letters)
+            replay = await context.office.replays.sender.start(f"id:{letters[-1].id}", BY, rate=0.1)
             self.there = {
                 "/api/v1/letters/{": [letter.id for letter in letters[:2]],
                 "/api/v1/groups/{": [letters[0].head.fingerprint],
@@ -85,8 +85,8 @@ class Ground:
                 "/api/v1/queues/{": ["orders"],
             }
             for role in Role:
-                self.tokens[role] = await token(place, role)
-            async with running(build(place)) as self.url:
+                self.tokens[role] = await token(context, role)
+            async with running(build(context)) as self.url:
                 self._ready.set()
                 await self._over.wait()
         finally:
@@ -121,7 +121,7 @@ def test_responses_match_the_openapi_document(ground: Ground, description: Any, 
 
 
 def _strategies(operation: Any, ground: Ground) -> Iterator[Any]:
-    """Requests as described, requests not as described, and about what is there."""
+    """Valid requests, invalid requests, and requests about existing objects."""
     yield operation.as_strategy(GenerationMode.POSITIVE)
     if operation.path_parameters or operation.query or operation.body:
         yield operation.as_strategy(GenerationMode.NEGATIVE)

@@ -1,4 +1,4 @@
-"""One caller's searches take a bounded time, say how far they looked, stop nobody."""
+"""Searches are limited in time, report their progress, and do not block others."""
 
 import asyncio
 import socket
@@ -24,23 +24,23 @@ from deadletter.stores.sqlite import letters as store
 from deadletter.stores.sqlite import search
 from office.making import make_letter, make_letters
 from server.api.conftest import Api
-from server.conftest import place_of, token
+from server.conftest import context_of, token
 
 COSTLY = "body.order:>1000"
 
 
 @pytest.fixture
 def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each step opens three letters."""
+    """Make each step of a search open three letters."""
     monkeypatch.setattr(store, "Meter", partial(Meter, budget=Budget(opened=3)))
 
 
 @pytest.fixture
 async def hasty(engine: Engine) -> AsyncIterator[Api]:
-    """A server whose searches take one step, for callers with a small share."""
+    """A client of a server with short searches and a small share."""
     settings = Settings(serve=Serve(search_seconds=0.0, search_share=1e-6))
-    place = place_of(engine, settings=settings)
-    async with AsyncTestClient(build(place), base_url="http://127.0.0.1") as client:
+    context = context_of(engine, settings=settings)
+    async with AsyncTestClient(build(context), base_url="http://127.0.0.1") as client:
         yield client
 
 
@@ -82,10 +82,10 @@ async def test_only_letters_of_ones_own_mailboxes_are_counted(engine: Engine) ->
     mails = [make_letter(n, source="mails") for n in range(50, 55)]
     await engine.letters.keep([*make_letters(5), *mails])
     settings = Settings(serve=Serve(search_seconds=0.0))
-    place = place_of(engine, settings=settings, guarded=True)
-    shown = await token(place, Role.READER, "mails")
+    context = context_of(engine, settings=settings, guarded=True)
+    shown = await token(context, Role.READER, "mails")
 
-    async with AsyncTestClient(build(place), base_url="http://127.0.0.1") as client:
+    async with AsyncTestClient(build(context), base_url="http://127.0.0.1") as client:
         client.headers["authorization"] = f"Bearer {shown}"
         page = (await search_for(client, COSTLY)).json()
 
@@ -106,7 +106,7 @@ async def test_callers_above_their_search_budget_are_told_to_wait(hasty: Api) ->
 
 @pytest.fixture
 def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Whatever looks into letters is stuck in the store until this is set."""
+    """Block searches in the store until the returned event is set."""
     over = threading.Event()
     find = search.find
 

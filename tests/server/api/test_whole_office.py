@@ -1,4 +1,4 @@
-"""The office as a whole: audit, numbers, export and import."""
+"""The whole office: audit, statistics, export and import."""
 
 import json
 
@@ -10,15 +10,15 @@ from deadletter.server.context import ServerContext
 from deadletter.settings import Serve, Settings
 from office.making import BY, make_letter, make_letters
 from server.api.conftest import Api, Caller
-from server.conftest import place_of
+from server.conftest import context_of
 
 
 async def test_the_audit_is_paged_and_can_be_asked_about_one_thing(
-    api: Api, place: ServerContext
+    api: Api, context: ServerContext
 ) -> None:
     letters = make_letters(3)
-    await place.store.keep(letters)
-    await place.office.letters.review([letter.id for letter in letters], BY)
+    await context.store.keep(letters)
+    await context.office.letters.review([letter.id for letter in letters], BY)
 
     first = (await api.get("/api/v1/audit", params={"limit": 2})).json()
     rest = (await api.get("/api/v1/audit", params={"after": first["after"]})).json()
@@ -58,28 +58,28 @@ async def test_numbers_are_those_of_the_callers_mailboxes(
     assert [one["count"] for one in part.json()["arrivals"]] == [1, 1]
 
 
-async def test_exported_letters_can_be_imported_elsewhere(api: Api, place: ServerContext) -> None:
+async def test_exported_letters_can_be_imported_elsewhere(api: Api, context: ServerContext) -> None:
     letters = make_letters(3, body=b"\x00\xff")
-    await place.store.keep(letters)
+    await context.store.keep(letters)
 
     exported = await api.get("/api/v1/export", params={"query": "source:orders"})
 
     assert exported.headers["content-type"].startswith("application/x-ndjson")
     assert exported.headers["content-disposition"].startswith("attachment")
     assert len(exported.content.splitlines()) == 5
-    await place.store.purge([letters[0].id], BY)
+    await context.store.purge([letters[0].id], BY)
     checked = await api.post("/api/v1/import?dry_run=true", content=exported.content)
     assert checked.json() == {"added": 0, "known": 0, "wrong": 0, "problems": []}
-    assert await place.store.get([letters[0].id]) == []
+    assert await context.store.get([letters[0].id]) == []
     taken = await api.post("/api/v1/import?archive=friday&reason=restore", content=exported.content)
     assert taken.json() == {"added": 1, "known": 2, "wrong": 0, "problems": []}
-    assert (await place.office.letters.get(letters[0].id)).message == letters[0].message
-    said = [(e.action, e.detail) for e in await place.store.audit(target="friday")]
+    assert (await context.office.letters.get(letters[0].id)).message == letters[0].message
+    said = [(e.action, e.detail) for e in await context.store.audit(target="friday")]
     assert said[-1] == ("import", "1 letter added, 2 known already")
 
 
-async def test_a_wrong_line_is_named(api: Api, place: ServerContext) -> None:
-    await place.store.keep(make_letters(1))
+async def test_a_wrong_line_is_named(api: Api, context: ServerContext) -> None:
+    await context.store.keep(make_letters(1))
     exported = (await api.get("/api/v1/export")).content
     letter = json.loads(exported.splitlines()[1])
     letter["letter"]["head"]["id"] = "a" * 24
@@ -92,16 +92,16 @@ async def test_a_wrong_line_is_named(api: Api, place: ServerContext) -> None:
 
 
 async def test_nothing_of_a_cut_archive_is_taken_unless_it_is_salvaged(
-    api: Api, place: ServerContext
+    api: Api, context: ServerContext
 ) -> None:
     letters = make_letters(5)
-    await place.store.keep(letters)
+    await context.store.keep(letters)
     exported = (await api.get("/api/v1/export")).content
-    await place.store.purge([letter.id for letter in letters], BY)
+    await context.store.purge([letter.id for letter in letters], BY)
     cut = b"".join(exported.splitlines(keepends=True)[:4])
 
     refused = await api.post("/api/v1/import", content=cut)
-    before = await place.store.counts()
+    before = await context.store.counts()
     taken = await api.post("/api/v1/import?salvage=true", content=cut)
 
     assert (refused.status_code, before) == (400, {})
@@ -124,8 +124,8 @@ async def test_imports_are_limited_to_own_mailboxes(
     assert answer.status_code == 400
 
 
-async def test_a_body_is_bounded(place: ServerContext) -> None:
-    small = place_of(place.engine, settings=Settings(serve=Serve(body_limit=1000)))
+async def test_a_body_is_bounded(context: ServerContext) -> None:
+    small = context_of(context.engine, settings=Settings(serve=Serve(body_limit=1000)))
     async with AsyncTestClient(build(small), base_url="http://127.0.0.1") as api:
         answers = [
             await api.post("/api/v1/import", content=b"x" * 1001),

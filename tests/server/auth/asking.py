@@ -1,4 +1,4 @@
-"""Asking an app without a client: to see how answers begin, and that some never end."""
+"""Requests to an application without a client, to observe the start of endless answers."""
 
 import asyncio
 import re
@@ -12,7 +12,7 @@ _WITHIN = 10.0  # seconds in which every answer has begun
 
 
 class Answer:
-    """What has come of a request so far."""
+    """The answer to a request so far."""
 
     def __init__(self, status: int) -> None:
         self.status = status

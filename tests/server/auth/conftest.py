@@ -1,4 +1,4 @@
-"""The real app on a clock that can be set, asking for tokens."""
+"""The real application with access on and a clock that can be set."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ from deadletter.server.context import ServerContext
 from deadletter.settings import Settings
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.wiring.engines import open_engine
-from server.conftest import place_of, token
+from server.conftest import context_of, token
 
 Client = AsyncTestClient[Litestar]
 
@@ -44,8 +44,8 @@ async def engine(url: str, clock: FakeClock) -> AsyncIterator[Engine]:
 
 @pytest.fixture
 def guarded(engine: Engine, settings: Settings, clock: FakeClock) -> ServerContext:
-    """An open office that asks for tokens."""
-    return replace(place_of(engine, settings=settings, guarded=True), clock=clock)
+    """A server context with access on."""
+    return replace(context_of(engine, settings=settings, guarded=True), clock=clock)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def access(guarded: ServerContext) -> AccessStore:
 
 @pytest.fixture
 async def visitor(guarded: ServerContext) -> AsyncIterator[Client]:
-    """Somebody who has shown nothing yet."""
+    """A client without a token or session."""
     async with visiting(guarded) as client:
         yield client
 
@@ -68,24 +68,26 @@ async def admin(guarded: ServerContext) -> str:
 
 
 @asynccontextmanager
-async def visiting(place: ServerContext, base: str = "http://dlq.example") -> AsyncIterator[Client]:
-    """A browser or a script, at a server of its own."""
-    async with AsyncTestClient(build(place), base_url=base) as client:
+async def visiting(
+    context: ServerContext, base: str = "http://dlq.example"
+) -> AsyncIterator[Client]:
+    """Open a client of a new application."""
+    async with AsyncTestClient(build(context), base_url=base) as client:
         yield client
 
 
 def bearer(shown: str) -> dict[str, str]:
-    """How a token is shown."""
+    """Return the header with a token."""
     return {"Authorization": f"Bearer {shown}"}
 
 
 async def sign_in(client: Client, shown: str) -> dict[str, str]:
-    """Sign in; the headers a change needs from then on."""
+    """Sign in and return the headers that changes need."""
     answer = await client.post(SESSION, json={"token": shown})
     assert answer.status_code == 201, answer.text
     return {"X-CSRF-Token": answer.json()["csrf"]}
 
 
-async def acts(place: ServerContext) -> list[AuditEntry]:
-    """All of the audit."""
-    return list(await place.store.audit(limit=1000))
+async def acts(context: ServerContext) -> list[AuditEntry]:
+    """Return all entries of the audit."""
+    return list(await context.store.audit(limit=1000))

@@ -93,10 +93,10 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/v1/storage/items.import"): ADMIN,
     ("POST", "/v1/storage/items.delete"): ADMIN,
     ("POST", "/v1/storage/scheduled.list"): ADMIN,
-    # for those who watch over it
+    # description, health and metrics
     ("GET", "/api/openapi.json"): None,
     ("GET", "/health"): None,
     ("GET", "/health/live"): None,
     ("GET", "/health/ready"): None,
-    ("GET", "/metrics"): None,  # asks inside, unless `serve.metrics` is open
+    ("GET", "/metrics"): None,  # checked in the route, unless `serve.metrics` is open
 }

@@ -1,4 +1,4 @@
-"""What people try: forged, fixed, smuggled, oversized, revoked, timed."""
+"""Attacks: forgery, session fixation, smuggling, oversized input, timing."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -18,13 +18,13 @@ from deadletter.wiring.engines import open_engine
 from office.making import make_letter
 from server.auth.asking import answer_of
 from server.auth.conftest import SESSION, TOKENS, Client, bearer, sign_in, visiting
-from server.conftest import place_of, token
+from server.conftest import context_of, token
 
 UNKNOWN = "dlq_0123456789_" + "0" * 64
 
 
 class TestForgedRequests:
-    """Another site has the browser ask, cookie and all."""
+    """Cross-site requests with the cookie of a browser."""
 
     async def test_a_change_without_the_proof_is_refused(
         self, visitor: Client, admin: str, access: AccessStore
@@ -70,7 +70,7 @@ class TestForgedRequests:
 
 
 class TestFixedSessions:
-    """Somebody else chooses the session one signs in to."""
+    """Session fixation."""
 
     async def test_signing_in_never_takes_up_a_session(
         self, visitor: Client, guarded: ServerContext, admin: str
@@ -105,7 +105,7 @@ class TestFixedSessions:
 
 
 class TestSmuggledTokens:
-    """Tokens where no token belongs."""
+    """Tokens in wrong places of a request."""
 
     async def test_a_token_in_the_url_is_refused(self, visitor: Client, admin: str) -> None:
         escaped = admin.replace("_", "%5F").replace("d", "%64")
@@ -123,7 +123,7 @@ class TestSmuggledTokens:
 
             assert [one.status_code for one in answers] == [400] * 3, where
             assert admin not in answers[0].text
-            assert "revoke it" in answers[0].json()["detail"]
+            assert "revoke the token" in answers[0].json()["detail"]
 
     async def test_of_two_tokens_none_counts(self, visitor: Client, admin: str) -> None:
         twice = [("Authorization", f"Bearer {admin}"), ("Authorization", f"Bearer {UNKNOWN}")]
@@ -155,13 +155,13 @@ class TestSmuggledTokens:
 
 
 class TestRevokedElsewhere:
-    """Two servers over one office: what one revokes is over at the other."""
+    """A revocation on one server applies to another server of the office."""
 
     @pytest.fixture
     async def other(self, url: str, clock: FakeClock) -> AsyncIterator[Client]:
         engine = await open_engine(url, clock=clock, dice=SeededDice())
-        place = replace(place_of(engine, guarded=True), clock=clock)
-        async with visiting(place) as client:
+        context = replace(context_of(engine, guarded=True), clock=clock)
+        async with visiting(context) as client:
             yield client
         await engine.close()
 
@@ -192,7 +192,7 @@ class TestRevokedElsewhere:
 
 
 class TestLongAnswers:
-    """Somebody was let in, asked for all that is to come, and is let in no more."""
+    """A caller loses access during an endless answer."""
 
     async def test_a_stream_ends_with_the_token_it_was_asked_with(
         self, guarded: ServerContext, access: AccessStore
@@ -216,7 +216,7 @@ class TestLongAnswers:
 
 
 class TestSameForAll:
-    """Nothing tells why a token is no good, or what is there that is not yours."""
+    """Errors do not reveal why a token is invalid, or which objects exist."""
 
     @pytest.fixture
     async def bad(

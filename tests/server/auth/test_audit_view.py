@@ -1,4 +1,4 @@
-"""The audit of those limited to some mailboxes tells nothing of what others do."""
+"""The audit of limited callers reveals nothing about others."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ AUDIT = "/api/v1/audit"
 
 @pytest.fixture
 async def limited(guarded: ServerContext) -> dict[str, str]:
-    """Somebody of `orders`, where 6 of 66 acts happened."""
+    """The headers of a caller of `orders`, with 6 of 66 audit entries."""
     letters = [make_letter(number) for number in range(1, 7)]
     await guarded.store.keep(letters)
     first, *others = [letter.id for letter in letters]
@@ -31,7 +31,7 @@ async def limited(guarded: ServerContext) -> dict[str, str]:
 
 
 async def pages(client: Client, headers: dict[str, str], **asked: Any) -> list[Any]:
-    """Every page until the list says that it is over."""
+    """Return all pages of the audit."""
     found: list[Any] = []
     after = 0
     while after is not None:

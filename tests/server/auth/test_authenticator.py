@@ -1,4 +1,4 @@
-"""Finding out who asks: together with others, and never from before one asked."""
+"""Authentication: shared lookups, which are never older than the request."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from server.conftest import token
 
 
 class SlowLooks:
-    """Lets looks see what is there at once, and tell it when told to."""
+    """A store that reads immediately, but answers only when released."""
 
     def __init__(self, access: AccessStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen = 0

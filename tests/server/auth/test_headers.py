@@ -1,4 +1,4 @@
-"""What every response tells a browser, whatever was asked and however it went."""
+"""Security headers of every response."""
 
 from litestar import Litestar, get
 from litestar.testing import AsyncTestClient

@@ -1,4 +1,4 @@
-"""What concerns mailboxes of others is out of reach of those limited to some."""
+"""Limited callers cannot affect the mailboxes of others."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ NAMED = {"queue_name": "", **LEASES}
 
 @pytest.fixture
 async def root(visitor: Client, guarded: ServerContext, admin: str) -> dict[str, str]:
-    """Two teams: what dies in `mails` goes to `orders`, and `secret` to `hidden`."""
+    """Mailboxes of two teams: `orders` is the dead queue of `mails`, `hidden` of `secret`."""
     root = bearer(admin)
     for name, dead in (
         *(("orders", None), ("mails", "orders"), ("free", None)),
@@ -37,13 +37,13 @@ async def root(visitor: Client, guarded: ServerContext, admin: str) -> dict[str,
 
 @pytest.fixture
 async def limited(guarded: ServerContext, root: dict[str, str]) -> dict[str, str]:
-    """An administrator of `orders` and `free`, and of one that is not there."""
+    """The headers of an administrator of `orders`, `free` and a missing mailbox."""
     shown = await token(guarded, Role.ADMIN, "orders", "free", "nosuch")
     return bearer(shown)
 
 
 async def names(client: Client, root: dict[str, str]) -> tuple[set[str], set[str]]:
-    """The mailboxes and the queues there are, with their dead queues."""
+    """Return all mailboxes and lease queues, with their dead queues."""
     mailboxes = (await client.get(QUEUES, headers=root)).json()
     queues = (await client.post("/v1/queues.list", json={}, headers=root)).json()
     return (
@@ -53,7 +53,7 @@ async def names(client: Client, root: dict[str, str]) -> tuple[set[str], set[str
 
 
 def requests(name: str) -> dict[tuple[str, str], tuple[str, Any]]:
-    """Every request of both surfaces that names a mailbox: its path and body."""
+    """Return all requests of both APIs that name a mailbox, as path and body."""
     found: dict[tuple[str, str], tuple[str, Any]] = {
         ("GET", f"{QUEUES}/{{name}}"): (f"{QUEUES}/{name}", None),
         ("PATCH", f"{QUEUES}/{{name}}"): (f"{QUEUES}/{name}", {"max_attempts": 1}),

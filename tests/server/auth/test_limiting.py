@@ -1,4 +1,4 @@
-"""Who is wrong too often has to wait; everybody else does not."""
+"""Rate limits for failed authentication, which do not affect other callers."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ def failures(clock: FakeClock) -> Failures:
 
 
 class TestFailures:
-    """The count itself."""
+    """The counter of failures."""
 
     def test_an_address_fails_ten_times_and_then_waits(
         self, failures: Failures, clock: FakeClock
@@ -155,7 +155,7 @@ class TestSigningIn:
 
 
 class TestTokens:
-    """With tokens only those wait who are wrong."""
+    """Only invalid tokens are limited."""
 
     async def test_a_stale_token_waits_and_its_neighbour_does_not(
         self, visitor: Client, admin: str

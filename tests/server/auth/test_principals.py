@@ -1,4 +1,4 @@
-"""What somebody owns is theirs alone: a name that comes again inherits nothing."""
+"""Ownership belongs to a token: a new token of the same name inherits nothing."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from deadletter.server.context import ServerContext
 from deadletter.settings import Serve, Settings
 from office.making import make_letters
 from server.auth.conftest import TOKENS, Client, bearer, visiting
-from server.conftest import place_of, token
+from server.conftest import context_of, token
 
 REPLAYS = "/api/v1/replays"
 
@@ -36,7 +36,7 @@ async def planned(client: Client, shown: str, **wish: Any) -> str:
 
 
 async def renewed(client: Client, guarded: ServerContext, shown: str, admin: str) -> str:
-    """Another token of the same name and rights; the old one is revoked."""
+    """Revoke a token and return a new one with the same name and rights."""
     gone = await client.delete(f"{TOKENS}/{shown.split('_')[1]}", headers=bearer(admin))
     assert gone.status_code == 204
     return await token(guarded, Role.OPERATOR, "orders", name="bo")
@@ -120,7 +120,7 @@ async def test_a_target_is_judged_again_at_the_start(
 ) -> None:
     await guarded.engine.broker.create(QueueOptions(name="mails"))
     name = await planned(visitor, admin, to="mails")
-    strict = place_of(guarded.engine, settings=Settings(), guarded=True)
+    strict = context_of(guarded.engine, settings=Settings(), guarded=True)
     async with visiting(strict) as later:
         answers = [
             await later.post(f"{REPLAYS}/{name}/{act}", json={}, headers=bearer(admin))

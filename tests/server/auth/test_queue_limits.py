@@ -1,4 +1,4 @@
-"""The queue server asks the same of its callers as everything else."""
+"""The queue server applies the same access rules as the API."""
 
 import pytest
 
@@ -13,7 +13,7 @@ ORDERS = {"queue_name": "orders", "lease_timeout": "1m", "expire_timeout": "1h"}
 
 @pytest.fixture
 async def limited(visitor: Client, guarded: ServerContext, admin: str) -> dict[str, str]:
-    """Somebody who sees one of two queues."""
+    """The headers of a caller who sees one of two queues."""
     for name in ("orders", "mails"):
         made = await visitor.post(
             "/v1/queues.create", json={**ORDERS, "queue_name": name}, headers=bearer(admin)

@@ -1,4 +1,4 @@
-"""Role by route: each is in the table, and each role is really tried on each route."""
+"""Roles of routes: every route is in the table, and every role is tried on it."""
 
 from collections.abc import Iterator
 
@@ -67,7 +67,7 @@ async def test_asking_what_a_route_takes_tells_no_more_than_that(guarded: Server
 
 
 def routes(app: Litestar) -> Iterator[tuple[str, str]]:
-    """Method and path of everything the app answers, without the options of each."""
+    """Return method and path of all routes, without OPTIONS."""
     yield from (route for route, _ in guards(app))
     for route in app.routes:
         if isinstance(route, ASGIRoute) and route.path == "/v1":
@@ -77,7 +77,7 @@ def routes(app: Litestar) -> Iterator[tuple[str, str]]:
 
 
 def guards(app: Litestar) -> Iterator[tuple[tuple[str, str], list[object]]]:
-    """The routes of HTTP, and what each asks for."""
+    """Yield the HTTP routes with their guards."""
     for route in app.routes:
         if isinstance(route, HTTPRoute):
             for handler in route.route_handlers:

@@ -1,4 +1,4 @@
-"""Other sites lead a browser to what is recorded: nothing comes of it."""
+"""Cross-site requests to recorded routes are rejected."""
 
 import pytest
 
@@ -15,15 +15,15 @@ OURS = ("same-origin", "none")  # `none`: typed, or a bookmark
 
 @pytest.fixture
 async def recorded(guarded: ServerContext) -> list[str]:
-    """Every GET that leaves something in the audit."""
+    """Return the paths of all GET requests that are recorded in the audit."""
     letter = make_letter()
     await guarded.store.keep([letter])
     under = f"/api/v1/letters/{letter.id}"
     return [f"{under}/message", f"{under}/body", f"{under}/original", "/api/v1/export"]
 
 
-async def looks(place: ServerContext) -> list[AuditEntry]:
-    return [one for one in await acts(place) if one.action in {"reveal", "export"}]
+async def looks(context: ServerContext) -> list[AuditEntry]:
+    return [one for one in await acts(context) if one.action in {"reveal", "export"}]
 
 
 async def test_with_a_session_only_our_own_pages_may_look(

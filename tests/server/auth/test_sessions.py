@@ -1,4 +1,4 @@
-"""Sessions: for browsers, with a cookie no script reads and a proof no form has."""
+"""Sessions of browsers: HttpOnly cookies and CSRF tokens."""
 
 from datetime import timedelta
 
@@ -136,7 +136,7 @@ async def test_with_a_token_there_is_nothing_to_sign_out_of(
 
 
 class TestWithAccessOff:
-    """On one's own machine: nobody is asked, and no other site is answered."""
+    """With access off, only local requests are answered."""
 
     async def test_everybody_is_the_local_administrator(self, api: Client) -> None:
         whoami = (await api.get(SESSION)).json()

@@ -1,4 +1,4 @@
-"""Tokens: shown once, kept as a hash, revoked at once."""
+"""Tokens: shown once, stored as a hash, revoked immediately."""
 # ruff: noqa: RUF001 -- some names are to look alike
 
 from datetime import timedelta
@@ -153,7 +153,7 @@ async def test_invalid_token_requests_are_rejected(
 
 
 class TestALimitedAdministrator:
-    """Somebody who sees some mailboxes, and must not come to see others."""
+    """A limited administrator, who must not gain access to other mailboxes."""
 
     @pytest.fixture
     async def limited(self, guarded: ServerContext) -> str:

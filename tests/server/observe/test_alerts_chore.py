@@ -1,4 +1,4 @@
-"""The server tells people by itself, as its settings say."""
+"""Alerts of the server, as configured in the settings."""
 
 import asyncio
 from pathlib import Path
@@ -25,23 +25,23 @@ secret = "sixteen bytes or more"
 """
 
 
-async def test_settings_become_alerts_that_arrive(place: ServerContext, tmp_path: Path) -> None:
+async def test_settings_become_alerts_that_arrive(context: ServerContext, tmp_path: Path) -> None:
     hook = Hook()
     async with listening(hook, "http"):
         file = tmp_path / "deadletter.toml"
         file.write_text(SETTINGS.format(url=hook.url))
         loops = chores(
-            place.engine,
-            place.store,
-            place.access,
+            context.engine,
+            context.store,
+            context.access,
             load_settings(file, environ={}),
             clock=SystemClock(),
             dice=SystemDice(),
-            observe=place.observe,
+            observe=context.observe,
         )
         [alerting] = [loop for loop in loops if "alert" in loop.name]
-        now = place.clock.now()
-        await place.store.keep([make_letter(n, now=now) for n in range(3)])
+        now = context.clock.now()
+        await context.store.keep([make_letter(n, now=now) for n in range(3)])
 
         stop = asyncio.Event()
         running = asyncio.create_task(alerting.run(stop))

@@ -1,4 +1,4 @@
-"""Health over HTTP: numbers for probes, reasons for people."""
+"""Health over HTTP: status for probes, reasons for people."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,14 +32,14 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def strangers(guarded: ServerContext) -> AsyncIterator[Client]:
-    """Somebody without a token, where one is needed."""
+    """A client without a token, for a server with access on."""
     async with AsyncTestClient(build(guarded), base_url="http://127.0.0.1") as client:
         yield client
 
 
-async def fill(place: ServerContext, count: int, source: str = "orders") -> None:
+async def fill(context: ServerContext, count: int, source: str = "orders") -> None:
     letters = [make_letter(n, source=source) for n in range(count)]
-    await place.store.keep(letters)
+    await context.store.keep(letters)
 
 
 async def test_an_empty_office_passes(api: Client) -> None:
@@ -59,10 +59,10 @@ async def test_an_empty_office_passes(api: Client) -> None:
     ("depth", "status", "word"), [(99, "pass", "healthy"), (100, "warn", "degraded")]
 )
 async def test_100_open_letters_are_too_many_r3_85_to_r3_87(
-    api: Client, place: ServerContext, depth: int, status: str, word: str
+    api: Client, context: ServerContext, depth: int, status: str, word: str
 ) -> None:
-    await fill(place, depth)
-    await fill(place, 3, "mails")
+    await fill(context, depth)
+    await fill(context, 3, "mails")
 
     answer = await api.get("/health")
 
@@ -75,10 +75,10 @@ async def test_100_open_letters_are_too_many_r3_85_to_r3_87(
     assert (second["componentId"], second["status"]) == ("mails", "pass")
 
 
-async def test_how_many_are_too_many_can_be_set(place: ServerContext) -> None:
-    settings = structs.replace(place.settings, depth_threshold=3)
-    changed = structs.replace(place, settings=settings)
-    await fill(place, 3)
+async def test_how_many_are_too_many_can_be_set(context: ServerContext) -> None:
+    settings = structs.replace(context.settings, depth_threshold=3)
+    changed = structs.replace(context, settings=settings)
+    await fill(context, 3)
 
     async with AsyncTestClient(build(changed), base_url="http://127.0.0.1") as client:
         body = (await client.get("/health")).json()
@@ -86,25 +86,25 @@ async def test_how_many_are_too_many_can_be_set(place: ServerContext) -> None:
     assert body["status"] == "warn"
     assert (body["dlq"]["threshold"], body["dlq"]["status"]) == (3, "degraded")
     [check] = body["checks"]["mailbox:openLetters"]
-    assert check["output"] == "3 or more need somebody"
+    assert check["output"] == "3 or more open letters"
 
 
-async def test_letters_that_need_nobody_do_not_count(api: Client, place: ServerContext) -> None:
-    await fill(place, 100)
+async def test_letters_that_need_nobody_do_not_count(api: Client, context: ServerContext) -> None:
+    await fill(context, 100)
     ids = tuple(make_letter(n).id for n in range(50))
-    await place.store.move(Move(ids=ids, old=frozenset({State.PENDING}), new=State.CLOSED), BY)
+    await context.store.move(Move(ids=ids, old=frozenset({State.PENDING}), new=State.CLOSED), BY)
 
     assert (await api.get("/health")).json()["dlq"]["depth"] == 50
 
 
 async def test_an_office_that_does_not_answer_fails_and_is_not_ready(
-    api: Client, place: ServerContext, monkeypatch: pytest.MonkeyPatch
+    api: Client, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away() -> Any:
         raise Unavailable("postgresql://admin:hush@10.0.0.1/ is gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(place.store, "counts", away)
+        patched.setattr(context.store, "counts", away)
         answer, ready = await api.get("/health"), await api.get("/health/ready")
         live = await api.get("/health/live")
     later = await api.get("/health/ready")
@@ -118,32 +118,32 @@ async def test_an_office_that_does_not_answer_fails_and_is_not_ready(
 
 
 async def test_an_office_that_hangs_fails_as_well(
-    api: Client, place: ServerContext, monkeypatch: pytest.MonkeyPatch
+    api: Client, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def hangs() -> Any:
         await asyncio.sleep(60)
 
     monkeypatch.setattr(health, "PATIENCE", 0.05)
-    monkeypatch.setattr(place.store, "counts", hangs)
+    monkeypatch.setattr(context.store, "counts", hangs)
 
     answer = await api.get("/health/ready")
 
     assert (answer.status_code, answer.json()) == (503, {"status": "fail"})
 
 
-async def test_finding_out_writes_nothing(api: Client, place: ServerContext) -> None:
-    await fill(place, 1)
-    before = await place.store.audit(), await place.store.counts()
+async def test_finding_out_writes_nothing(api: Client, context: ServerContext) -> None:
+    await fill(context, 1)
+    before = await context.store.audit(), await context.store.counts()
 
     for path in ("/health", "/health/live", "/health/ready"):
         assert (await api.get(path)).status_code == 200
 
-    assert (await place.store.audit(), await place.store.counts()) == before
+    assert (await context.store.audit(), await context.store.counts()) == before
 
 
-async def test_a_loop_that_stands_still_is_no_reason_to_live_less(place: ServerContext) -> None:
+async def test_a_loop_that_stands_still_is_no_reason_to_live_less(context: ServerContext) -> None:
     stuck = structs.replace(
-        place, complaints=lambda: [Complaint("sweep", "no sign of life for 400 s")]
+        context, complaints=lambda: [Complaint("sweep", "no sign of life for 400 s")]
     )
     async with AsyncTestClient(build(stuck), base_url="http://127.0.0.1") as client:
         live, ready = (await client.get("/health/live"), await client.get("/health/ready"))
@@ -170,18 +170,18 @@ async def test_strangers_learn_how_it_is_and_no_names_s26(
 
 
 async def test_many_who_ask_at_once_cost_one_look(
-    api: Client, place: ServerContext, monkeypatch: pytest.MonkeyPatch
+    api: Client, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "CHECK_AGE", 60.0)
     looks = 0
-    counts = place.store.counts
+    counts = context.store.counts
 
     async def counted() -> Any:
         nonlocal looks
         looks += 1
         return await counts()
 
-    monkeypatch.setattr(place.store, "counts", counted)
+    monkeypatch.setattr(context.store, "counts", counted)
 
     await asyncio.gather(*(api.get("/health") for _ in range(20)))
 
@@ -190,15 +190,15 @@ async def test_many_who_ask_at_once_cost_one_look(
 
 @pytest.mark.parametrize(("hours", "status"), [(0, "pass"), (2, "warn")])
 async def test_letters_that_wait_for_an_outcome_are_counted(
-    api: Client, place: ServerContext, hours: int, status: str, monkeypatch: pytest.MonkeyPatch
+    api: Client, context: ServerContext, hours: int, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await fill(place, 2)
-    ids = await place.office.letters.freeze("*")
+    await fill(context, 2)
+    ids = await context.office.letters.freeze("*")
     campaign = Campaign(id="c-1", query="*", created_at=NOW, actor="anna")
-    await place.store.plan_replay(campaign, ids)
-    await place.store.take_replay("c-1", limit=2)
+    await context.store.plan_replay(campaign, ids)
+    await context.store.take_replay("c-1", limit=2)
     later = datetime.now(UTC) + timedelta(hours=hours)
-    monkeypatch.setattr(place.clock, "now", lambda: later)
+    monkeypatch.setattr(context.clock, "now", lambda: later)
 
     answer = await api.get("/health")
 

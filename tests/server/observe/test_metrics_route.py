@@ -1,4 +1,4 @@
-"""GET /metrics: the office and what the server has seen, for those who may know."""
+"""GET /metrics: metrics of the office and the server, and access to them."""
 
 from collections.abc import AsyncIterator
 
@@ -14,7 +14,7 @@ from deadletter.observe.metrics import Metrics
 from deadletter.server import health
 from deadletter.server.app import build
 from deadletter.server.context import ServerContext
-from deadletter.server.startup import opened_place
+from deadletter.server.startup import open_context
 from deadletter.settings import Serve, Settings
 from deadletter.system import SystemClock, SystemDice
 from office.making import make_letter
@@ -37,9 +37,9 @@ async def strangers(guarded: ServerContext) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_the_office_is_shown_as_it_is(api: Client, place: ServerContext) -> None:
-    await place.store.keep(
-        [make_letter(n, now=place.clock.now()) for n in range(3)]  # 3 minutes ago
+async def test_the_office_is_shown_as_it_is(api: Client, context: ServerContext) -> None:
+    await context.store.keep(
+        [make_letter(n, now=context.clock.now()) for n in range(3)]  # 3 minutes ago
     )
 
     answer = await api.get("/metrics")
@@ -67,10 +67,10 @@ async def test_openmetrics_can_be_had_as_well(api: Client) -> None:
 
 
 async def test_the_office_is_not_asked_for_every_scrape(
-    api: Client, place: ServerContext, monkeypatch: pytest.MonkeyPatch
+    api: Client, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await api.get("/metrics")
-    await place.store.keep([make_letter(1)])
+    await context.store.keep([make_letter(1)])
     soon = values((await api.get("/metrics")).text)
     monkeypatch.setattr(health, "METRICS_AGE", 0.0)
     later = values((await api.get("/metrics")).text)
@@ -79,10 +79,10 @@ async def test_the_office_is_not_asked_for_every_scrape(
     assert later["dlq_messages", "orders,pending"] == 1
 
 
-async def test_metrics_include_events_of_the_server(place: ServerContext) -> None:
-    Metrics(place.metrics)(Stalled(mailbox="", loop="sweep", seconds=400))
+async def test_metrics_include_events_of_the_server(context: ServerContext) -> None:
+    Metrics(context.metrics)(Stalled(mailbox="", loop="sweep", seconds=400))
 
-    async with AsyncTestClient(build(place), base_url="http://127.0.0.1") as client:
+    async with AsyncTestClient(build(context), base_url="http://127.0.0.1") as client:
         shown = values((await client.get("/metrics")).text)
 
     assert shown["dlq_mishaps_total", "stalled"] == 1
@@ -90,12 +90,12 @@ async def test_metrics_include_events_of_the_server(place: ServerContext) -> Non
 
 async def test_a_place_as_it_is_served_counts_its_own_events(tmp_path: object) -> None:
     settings = Settings(url=f"sqlite:///{tmp_path}/o.db", serve=Serve(access="off"))
-    opening = opened_place(
+    opening = open_context(
         settings, clock=SystemClock(), dice=SystemDice(), observe=lambda event: None
     )
-    async with opening as place:
-        place.observe(Stalled(mailbox="", loop="sweep", seconds=400))
-        async with AsyncTestClient(build(place), base_url="http://127.0.0.1") as client:
+    async with opening as context:
+        context.observe(Stalled(mailbox="", loop="sweep", seconds=400))
+        async with AsyncTestClient(build(context), base_url="http://127.0.0.1") as client:
             shown = values((await client.get("/metrics")).text)
 
     assert shown["dlq_mishaps_total", "stalled"] == 1
@@ -126,7 +126,7 @@ async def test_a_token_that_reads_everything_is_enough(
 async def test_metrics_can_be_made_public(guarded: ServerContext) -> None:
     serve = structs.replace(guarded.settings.serve, metrics="open")
     settings = structs.replace(guarded.settings, serve=serve)
-    place = structs.replace(guarded, settings=settings)
+    context = structs.replace(guarded, settings=settings)
 
-    async with AsyncTestClient(build(place), base_url="http://127.0.0.1") as client:
+    async with AsyncTestClient(build(context), base_url="http://127.0.0.1") as client:
         assert (await client.get("/metrics")).status_code == 200

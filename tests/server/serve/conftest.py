@@ -1,4 +1,4 @@
-"""`dlq serve` as a real process on a port of its own."""
+"""`dlq serve` as a real process on a free port."""
 
 import json
 import os
@@ -19,7 +19,7 @@ WITHIN = 30.0  # seconds
 
 
 class Served:
-    """A server process, what it says, and a client of it."""
+    """A server process, its output, and clients of it."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -42,7 +42,7 @@ class Served:
 
     @property
     def url(self) -> str:
-        """Where it listens, once it does."""
+        """Wait until the server listens, and return its URL."""
         self.until(lambda: "istening" in self.said or self.process.poll() is not None)
         found = re.search(r"http://\S+:\d+", self.said)
         assert found is not None, self.said
@@ -50,12 +50,12 @@ class Served:
 
     @property
     def tokens(self) -> list[str]:
-        """Those that it has shown."""
+        """Return the tokens in the output."""
         return re.findall(r"dlq_[a-z0-9]+_[0-9a-f]{64}", self.said)
 
     @property
     def token(self) -> str:
-        """The first one, once it is shown."""
+        """Wait for the first token in the output, and return it."""
         self.until(lambda: self.tokens)
         return self.tokens[0]
 
@@ -73,7 +73,7 @@ class Served:
         self.process.send_signal(number)
 
     def ended(self) -> int:
-        """Its exit code, once it has ended and all it said has been read."""
+        """Wait until the process has ended and its output is read; return the exit code."""
         code = self.process.wait(WITHIN)
         for reader in self._readers:
             reader.join(WITHIN)
@@ -86,7 +86,7 @@ class Served:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of one's own, and nothing set but where the office is."""
+    """Use a new directory, and no variable except DLQ_URL."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("DLQ_")]:
         if not name.startswith("DLQ_TEST_"):
@@ -96,7 +96,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def serve(elsewhere: None) -> Iterator[Callable[..., Served]]:
-    """Starts `dlq serve` on a free port; all of them are gone afterwards."""
+    """Return a function that starts `dlq serve` on a free port; end all afterwards."""
     started: list[Served] = []
 
     def starting(*words: str, port: int = 0, program: str | None = None, **environ: str) -> Served:

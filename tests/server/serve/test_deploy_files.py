@@ -1,4 +1,4 @@
-"""What is deployed is what the documentation promises: probes, time to end, no cron."""
+"""The deployment files match the documentation: probes, grace periods, no cron."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""Requests made to cost memory, to be taken for another, or to be two at once."""
+"""Requests that waste memory, and request smuggling."""
 
 import re
 import socket
@@ -47,7 +47,7 @@ ALWAYS = {
 
 
 def asked(served: Served, *parts: bytes, within: float = 20.0) -> bytes:
-    """What comes of these bytes, until the server hangs up or has nothing to add."""
+    """Send bytes and return what the server answers until it closes or is silent."""
     host, port = re.fullmatch(r"http://(.+):(\d+)", served.url).groups()  # type: ignore[union-attr]
     heard = b""
     with socket.create_connection((host, int(port)), timeout=within) as wire:
@@ -62,7 +62,7 @@ def asked(served: Served, *parts: bytes, within: float = 20.0) -> bytes:
 
 
 def is_whole(heard: bytes) -> bool:
-    """Whether this is a whole answer."""
+    """Return whether the answer is complete."""
     head, end, body = heard.partition(b"\r\n\r\n")
     length = re.search(rb"content-length: (\d+)", head)
     return bool(end) and length is not None and len(body) >= int(length[1])
@@ -83,7 +83,7 @@ def names_of(heard: bytes) -> set[str]:
 
 
 def memory(served: Served) -> int:
-    """Bytes that the server holds now."""
+    """Return the memory of the server, in bytes."""
     text = Path(f"/proc/{served.process.pid}/status").read_text()
     found = re.search(r"VmRSS:\s+(\d+) kB", text)
     assert found is not None
@@ -98,7 +98,7 @@ def served(serve: Serve) -> Served:
 
 
 class TestTrailers:
-    """Fields behind a chunked body."""
+    """Trailers after a chunked body."""
 
     def test_trailers_without_end_cost_nothing(self, served: Served) -> None:
         asked(served, CHUNKED + b"\r\n")
@@ -159,7 +159,7 @@ class TestTrailers:
 
 
 class TestHeads:
-    """What stands before the body."""
+    """Heads of requests."""
 
     def test_headers_are_bounded_in_size_and_number(self, served: Served) -> None:
         start = b"GET /health/live HTTP/1.1\r\nhost: 127.0.0.1\r\n"

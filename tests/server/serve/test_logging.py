@@ -1,4 +1,4 @@
-"""A line for every request, and no secret in any of them."""
+"""The access log: a line for every request, without secrets."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""What runs beside requests and dies is seen by whoever asks for health."""
+"""Failed background tasks are visible in health."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ from deadletter.office.replay_sender import ReplaySender
 from deadletter.queue_server.service import ItemSweep
 from deadletter.server.listener import listen, url_of
 from deadletter.server.server import Ending, Server
-from deadletter.server.startup import opened_place
+from deadletter.server.startup import open_context
 from deadletter.settings import Serve, Settings
 from deadletter.system import SystemClock, SystemDice
 from deadletter.testing.fakes import eventually
@@ -31,11 +31,11 @@ def listener() -> Any:
 
 @asynccontextmanager
 async def serving(listener: socket.socket) -> AsyncIterator[Server]:
-    """A server in this process, from its first answer to its orderly end."""
-    async with opened_place(
+    """Run a server in this process until the end of the block."""
+    async with open_context(
         SETTINGS, clock=SystemClock(), dice=SystemDice(), observe=lambda event: None
-    ) as place:
-        server, started = Server(place, listener, None), asyncio.Event()
+    ) as context:
+        server, started = Server(context, listener, None), asyncio.Event()
 
         async def listening() -> None:
             started.set()

@@ -1,4 +1,4 @@
-"""An office that keeps no tokens: they are in a file beside the server."""
+"""Offices that cannot store tokens: the tokens are in a file."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Two real servers over one office: what one revokes ends at the other, within 5 s."""
+"""Two servers of one office: a revocation applies to both within 5 s."""
 
 import asyncio
 import time
@@ -38,7 +38,7 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[s
 
 
 class Visit:
-    """What somebody has under way at a server, and when each of it ended."""
+    """Requests in progress of a caller, with the times at which they ended."""
 
     def __init__(self, url: str, token: str) -> None:
         self.ended: dict[str, float] = {}
@@ -147,15 +147,15 @@ async def test_requests_in_progress_of_a_revoked_token_end_within_seconds(
 
         why = {name: await last_reason(root, one) for name, one in replays.items()}
         assert why == {
-            "bo": "the token that let it run was revoked",
-            "kim": "the token that let it run has expired",
+            "bo": "the token that started it was revoked",
+            "kim": "the token that started it has expired",
         }
     await bo.close()
     await kim.close()
 
 
 async def started(there: str, shown: dict[str, str]) -> dict[str, str]:
-    """A replay of each, sent by the other server, slowly."""
+    """Start a slow replay of each caller on the other server."""
     found = {}
     for name, token in shown.items():
         bearer = {"authorization": f"Bearer {token}"}
@@ -168,14 +168,14 @@ async def started(there: str, shown: dict[str, str]) -> dict[str, str]:
 
 
 async def last_reason(root: httpx.AsyncClient, name: str) -> str:
-    """Why a replay is as it is, by its last act."""
+    """Return the reason of the last audit entry of a replay."""
     acts = await root.get("/api/v1/audit", params={"target": name})
     reason: str = acts.json()["entries"][-1]["reason"]
     return reason
 
 
 async def paused_after(root: httpx.AsyncClient, name: str, since: float) -> float:
-    """Seconds from then until a replay is paused."""
+    """Return the seconds from a time until a replay is paused."""
     while True:
         replay = (await root.get(f"/api/v1/replays/{name}")).json()
         if replay["state"] == "paused":

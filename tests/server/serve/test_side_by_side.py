@@ -1,4 +1,4 @@
-"""Several servers over one PostgreSQL are one service."""
+"""Several servers on one PostgreSQL act as one service."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""Clients that say nothing, or without end, do not hold a connection or our memory."""
+"""Silent and endless clients are disconnected."""
 
 import asyncio
 import socket
@@ -34,7 +34,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Client:
-    """One connection, spoken by hand."""
+    """A raw connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -48,7 +48,7 @@ class Client:
         return await self._reader.read(65_536)
 
     async def until_closed(self) -> bytes:
-        """What is still said, and then nothing."""
+        """Return the remaining output until the connection ends."""
         heard = b""
         async with asyncio.timeout(10):
             while part := await self.hear():
@@ -151,7 +151,7 @@ async def test_waiting_for_an_answer_is_no_fault(listener: socket.socket) -> Non
 async def test_nor_is_waiting_for_leave_to_send(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that asks first is not slow while we take our time to say yes."""
+    """Waiting for 100 Continue does not count as slow."""
     monkeypatch.setattr("deadletter.server.listener.BODY_WITHIN", 2.0)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

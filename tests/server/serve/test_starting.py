@@ -1,4 +1,4 @@
-"""One command, one process, on this machine only, unless told otherwise."""
+"""The start of `dlq serve`: defaults, checks and errors."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ LETTERS = "/api/v1/letters"
 
 @pytest.fixture
 def dlq(elsewhere: None, capsys: pytest.CaptureFixture[str]) -> Dlq:
-    """`dlq serve` in this process, for what ends by itself: code, what it said."""
+    """Run `dlq serve` in this process and return exit code and output."""
 
     def ran(*words: str) -> tuple[int, str]:
         code = run(["serve", *words])
@@ -166,7 +166,7 @@ def test_a_database_out_of_reach_is_a_sentence(
     ("name", "value", "said"),
     [
         ("DLQ_SERVE_PORT", "many", "DLQ_SERVE_PORT must be a port"),
-        ("DLQ_URL", "nowhere://", "names no engine"),
+        ("DLQ_URL", "nowhere://", "is not the URL of an engine"),
         ("DLQ_URL", "sqlite:///new.db?synchronos=full", "unknown parameter"),
         ("DLQ_SERVE_PROXIES", "10.0.0.7,proxy.internal", "has 'proxy.internal', and"),
         ("DLQ_SERVE_PROXIES", "10.0.0.1/8", "has '10.0.0.1/8', and"),
@@ -187,7 +187,7 @@ def test_a_check_makes_nothing(dlq: Dlq, tmp_path: Path) -> None:
     code, said = dlq("--check", "--port", "0")
 
     assert code == 0
-    assert "the first start makes one" in said
+    assert "the first start creates it" in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -222,7 +222,7 @@ def test_a_check_says_how_everything_stands(serve: Serve, dlq: Dlq) -> None:
     assert "something answers" in found["listening"][1]
     assert found["durability"][0] == "ok"
     assert found["queue server"][0] == "ok"
-    assert found["access"] == ("ok", "good tokens: 1.")
+    assert found["access"] == ("ok", "valid tokens: 1.")
     assert found["alerts"][0] == "ok"
 
 
@@ -242,7 +242,7 @@ def test_a_check_before_the_first_start_looks_at_all_the_rest(
     assert found["listening"][0] == "fail"
     assert "cannot listen on 192.0.2.1" in found["listening"][1]
     assert found["alerts"][0] == "fail"
-    assert found["access"] == ("ok", "the next start shows a first token.")
+    assert found["access"] == ("ok", "the next start prints a first token.")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -333,7 +333,7 @@ def test_an_app_that_is_not_there_is_refused_where_it_is_named(
     unloaded, warned = dlq("--check", "--port", "0")
 
     assert code == 2
-    assert "there is no module 'no_such_shop' here" in said
+    assert "there is no module 'no_such_shop' in this directory" in said
     assert "Bodies are not checked against handlers" in warned
     assert "no_such_shop:app is not loaded" in warned
     assert unloaded == 0

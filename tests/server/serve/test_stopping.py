@@ -1,4 +1,4 @@
-"""The end has an order, and nobody is cut off who is being answered."""
+"""The shutdown of a server: its order, and requests in progress."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def call(served: Served, name: str, body: dict[str, Any]) -> httpx.Response:
 
 
 class Waiting:
-    """A request that somebody waits for, in a thread of its own."""
+    """A request in progress in a separate thread."""
 
     def __init__(self, served: Served, name: str, body: dict[str, Any]) -> None:
         self.answer: httpx.Response | None = None
@@ -54,7 +54,7 @@ class Waiting:
 
 
 class HalfSaid:
-    """A request whose body has not arrived whole: it is under way."""
+    """A request in progress, whose body is incomplete."""
 
     def __init__(self, served: Served) -> None:
         host, port = served.url.removeprefix("http://").split(":")

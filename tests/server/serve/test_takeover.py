@@ -1,4 +1,4 @@
-"""A server that dies while it sends a replay: another goes on where it stopped."""
+"""A server that dies while it sends a replay: another one continues it."""
 
 import asyncio
 import signal
@@ -39,7 +39,7 @@ async def database(postgresql_server: Server) -> AsyncIterator[str]:
 
 
 async def received(engine: Engine) -> list[Delivery]:
-    """Everything in the mailbox, which is empty afterwards."""
+    """Receive and return all messages of the mailbox."""
     source, found = engine.broker.source("orders"), list[Delivery]()
     while some := await source.receive(limit=500, wait=0.0, lease=60.0):
         found += some

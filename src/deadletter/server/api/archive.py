@@ -1,4 +1,4 @@
-"""Letters out of one office and into another: export, import."""
+"""Routes of archives: export and import letters."""
 
 from collections.abc import AsyncIterator
 from functools import partial
@@ -18,7 +18,7 @@ from deadletter.office.archive import archive_lines
 from deadletter.office.archive_import import TakenIn, take_in_archive
 from deadletter.office.letters import of_sources
 from deadletter.office.selection import MOST
-from deadletter.server.auth.guards import needs, while_known
+from deadletter.server.auth.guards import needs, while_authorized
 from deadletter.server.context import Here, ServerContext, Who
 from deadletter.server.search import Query, Searches
 
@@ -30,7 +30,7 @@ _FILE: Final = "letters.jsonl"
 async def export_letters(
     *,
     request: Request[Any, Any, Any],
-    place: Here,
+    context: Here,
     who: Who,
     searching: Searches,
     search: Query = "",
@@ -38,16 +38,16 @@ async def export_letters(
     reason: Annotated[str, QueryParameter(max_length=4_000)] = "",
 ) -> Stream:
     """
-    Whole letters as JSON lines, every byte of them; can be imported again.
+    Export complete letters as JSON lines, which can be imported again.
 
-    What is exported is chosen before the first line is sent. Goes into the audit. It
-    is cut short when the token or session it was asked for with ends.
+    The letters are chosen before the first line is sent. Recorded in the audit. The
+    export ends incomplete if the token or session of the caller ends.
     """
     node = of_sources(parse(search), who.sources)
     ids = await searching.freeze(node, limit=limit)
-    await place.office.record_export(len(ids), "jsonl", search, _FILE, who.by(reason))
+    await context.office.record_export(len(ids), "jsonl", search, _FILE, who.by(reason))
     return Stream(
-        while_known(request, _lines(place, ids, search)),
+        while_authorized(request, _lines(context, ids, search)),
         media_type=LINES,
         headers={"content-disposition": f'attachment; filename="{_FILE}"'},
     )
@@ -55,7 +55,7 @@ async def export_letters(
 
 @post("/import", guards=[needs(Role.ADMIN)], status_code=200)
 async def import_letters(
-    place: Here,
+    context: Here,
     who: Who,
     *,
     body: RawBody,
@@ -65,15 +65,15 @@ async def import_letters(
     dry_run: Annotated[bool, QueryParameter()] = False,
 ) -> TakenIn:
     """
-    Take in the letters of an export; those that are here already stay as they are.
+    Import the letters of an export; existing letters do not change.
 
-    The archive is the body. All of it is checked first: if a letter, the number of
-    letters or the last line is wrong, nothing is taken, and the answer names what is
-    wrong. With `salvage`, the intact letters of a damaged archive are taken. With
-    `dry_run`, it is only checked. Sending the same archive again is fine.
+    The body is the archive. The whole archive is checked first: if a letter, the number
+    of letters or the last line is wrong, nothing is imported, and the answer lists the
+    problems. With `salvage`, the intact letters of a damaged archive are imported. With
+    `dry_run`, the archive is only checked. The same archive can be imported again.
     """
     return await take_in_archive(
-        place.store,
+        context.store,
         BytesIO(body),
         By(who.name, reason),
         archive=archive,
@@ -84,21 +84,21 @@ async def import_letters(
     )
 
 
-async def _lines(place: ServerContext, ids: list[str], query: str) -> AsyncIterator[bytes]:
-    async for _, lines in archive_lines(place.store, ids, place.office.archive_head(query)):
+async def _lines(context: ServerContext, ids: list[str], query: str) -> AsyncIterator[bytes]:
+    async for _, lines in archive_lines(context.store, ids, context.office.archive_head(query)):
         yield lines
 
 
 def _rejected(who: Identity, letter: DeadLetter) -> str | None:
     if not who.sources or who.sees(letter.head.source):
         return None
-    return "it is of a mailbox that is none of yours: leave it out"
+    return "its mailbox is one that your token does not see: leave the letter out"
 
 
 def _grouped(who: Identity, letter: DeadLetter) -> DeadLetter:
     if not who.sources:
         return letter
-    # Which group it counts in is not theirs to say: it could be one of others.
+    # The group is computed again, because the archive could name a group of others.
     head = letter.head
     return replace(letter, head=replace(head, fingerprint=of_head(head, letter.frame)))
 

@@ -1,4 +1,4 @@
-"""The audit: who did what when and why."""
+"""Routes of the audit: who did what, when and why."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
@@ -17,13 +17,13 @@ from deadletter.server.context import Here, ServerContext, Who
 from deadletter.server.search import Limit
 
 _OF_REPLAYS: Final = frozenset({"replay", "campaign"})
-LAST: Final = 2**53  # as far as every JSON reader counts
-_STEP: Final = 500  # entries looked at together
-_STEPS: Final = 40  # in one request
-_RESTS: Final = 1_000
+LAST: Final = 2**53  # the largest integer that every JSON reader supports
+_STEP: Final = 500  # entries of one query
+_STEPS: Final = 40  # queries of one request
+_POSITIONS: Final = 1_000  # positions that are remembered
 
 
-class Acts(Struct, frozen=True, kw_only=True):
+class AuditPage(Struct, frozen=True, kw_only=True):
     """A page of the audit, oldest first; `after` continues it."""
 
     entries: tuple[AuditEntry, ...]
@@ -32,99 +32,99 @@ class Acts(Struct, frozen=True, kw_only=True):
 
 class AuditPositions:
     """
-    Position up to which entries were searched for a caller, after one they have.
+    Positions up to which the audit was searched for limited callers.
 
-    Others' entries may be many between two of theirs, and none of them is to be told
-    of, not even where they are: so the server remembers it for them.
+    Between two entries that a caller may see, there may be many entries of others. The
+    caller must not learn their positions, so the server remembers them.
     """
 
     def __init__(self) -> None:
-        self._reached: dict[tuple[str, str | None, int], int] = {}
+        self._positions: dict[tuple[str, str | None, int], int] = {}
 
-    def reached(self, who: Identity, target: str | None, after: int) -> int:
-        """From where to look on behind the entry `after`."""
-        return self._reached.get((who.principal, target, after), after)
+    def position(self, who: Identity, target: str | None, after: int) -> int:
+        """Return the position from which to search for entries after the entry `after`."""
+        return self._positions.get((who.principal, target, after), after)
 
-    def rest(self, who: Identity, target: str | None, after: int, at: int) -> None:
-        """Nothing between `after` and `at` is any of their business."""
-        while len(self._reached) >= _RESTS:
-            del self._reached[next(iter(self._reached))]
-        self._reached[who.principal, target, after] = at
+    def remember(self, who: Identity, target: str | None, after: int, at: int) -> None:
+        """Remember that the caller may see no entry between `after` and `at`."""
+        while len(self._positions) >= _POSITIONS:
+            del self._positions[next(iter(self._positions))]
+        self._positions[who.principal, target, after] = at
 
 
 @get("/audit", guards=[needs(Role.READER)])
 async def list_audit(
     *,
     request: Request[Any, Any, Any],
-    place: Here,
+    context: Here,
     who: Who,
     target: Annotated[
         str | None, QueryParameter(max_length=600, description="A letter, group, queue or replay.")
     ] = None,
     after: Annotated[int, QueryParameter(ge=0, le=LAST)] = 0,
     limit: Limit = 100,
-) -> Acts:
+) -> AuditPage:
     """
-    Return audit entries, oldest first. Each hash covers the entry before.
+    Return audit entries, oldest first. Each hash covers the previous entry.
 
-    Those limited to some mailboxes see what was done with their letters, and with the
-    replays they planned. Their page may be short, or empty, and still have an `after`,
-    which is never that of an entry they do not see: ask again with it.
+    A caller limited to some mailboxes sees entries about letters of these mailboxes, and
+    about own replays. Such a page can be short or empty and still have an `after`:
+    continue with it.
     """
     if who.sources:
         state = request.app.state
-        if "rests" not in state:
-            state.rests = AuditPositions()
-        return await _own(place, who, state.rests, target, after, limit)
-    found = await place.office.audit(target=target, after=after, limit=limit)
+        if "audit_positions" not in state:
+            state.audit_positions = AuditPositions()
+        return await _own(context, who, state.audit_positions, target, after, limit)
+    found = await context.office.audit(target=target, after=after, limit=limit)
     more = found[-1].seq if len(found) == limit else None
-    return Acts(entries=tuple(found), after=more)
+    return AuditPage(entries=tuple(found), after=more)
 
 
-async def _own(  # noqa: PLR0917 -- what was asked for
-    place: ServerContext,
+async def _own(  # noqa: PLR0917 -- the parameters of the request
+    context: ServerContext,
     who: Identity,
-    rests: AuditPositions,
+    positions: AuditPositions,
     target: str | None,
     after: int,
     limit: int,
-) -> Acts:
+) -> AuditPage:
     entries: list[AuditEntry] = []
-    at = rests.reached(who, target, after)
+    at = positions.position(who, target, after)
     for _ in range(_STEPS):
-        found = await place.office.audit(target=target, after=at, limit=_STEP)
-        entries += await visible(place, who, found)
+        found = await context.office.audit(target=target, after=at, limit=_STEP)
+        entries += await visible(context, who, found)
         if len(entries) >= limit:
-            return Acts(entries=tuple(entries[:limit]), after=entries[limit - 1].seq)
+            return AuditPage(entries=tuple(entries[:limit]), after=entries[limit - 1].seq)
         if len(found) < _STEP:
-            return Acts(entries=tuple(entries))
+            return AuditPage(entries=tuple(entries))
         at = found[-1].seq
     last = entries[-1].seq if entries else after
-    rests.rest(who, target, last, at)
-    return Acts(entries=tuple(entries), after=last)
+    positions.remember(who, target, last, at)
+    return AuditPage(entries=tuple(entries), after=last)
 
 
 async def visible(
-    place: ServerContext, who: Identity, entries: Sequence[AuditEntry]
+    context: ServerContext, who: Identity, entries: Sequence[AuditEntry]
 ) -> Sequence[AuditEntry]:
     """Return entries about the caller's letters, mailboxes and own replays."""
     if not who.sources or not entries:
         return entries
     targets = tuple({pattern((entry.target,)) for entry in entries})
     node = of_sources(Term("id", Op.IS, targets), who.sources)
-    page = await place.office.letters.search(node, limit=len(targets))
+    page = await context.office.letters.search(node, limit=len(targets))
     seen = {head.id for head in page.heads}.union(who.sources)
     about = {entry.target for entry in entries if entry.action in _OF_REPLAYS} - seen
     if about:
-        seen |= await _replays(place, who)
+        seen |= await _replays(context, who)
     return [entry for entry in entries if entry.target in seen]
 
 
-async def _replays(place: ServerContext, who: Identity) -> set[str]:
-    """The replays that somebody planned."""
+async def _replays(context: ServerContext, who: Identity) -> set[str]:
+    """Return the ids of the caller's own replays."""
     own: set[str] = set()
     after = None
-    while page := await place.store.campaigns(limit=_STEP, owner=who.principal, after=after):
+    while page := await context.store.campaigns(limit=_STEP, owner=who.principal, after=after):
         own.update(one.id for one in page)
         after = page[-1].id
     return own

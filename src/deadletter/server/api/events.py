@@ -1,8 +1,8 @@
 """
 Server-sent events: changes as they happen.
 
-One poll per second serves all clients of a server, and there is none while no client is
-connected. It works on any office, whoever makes the changes.
+One poll per second serves all clients of a server; without clients there is no poll. It
+works on every office, whichever process makes the changes.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from deadletter.core.letter import AuditEntry, State
 from deadletter.core.text import encode_document
 from deadletter.ports import LetterStore
 from deadletter.server.api.audit import LAST, visible
-from deadletter.server.auth.guards import authenticator, caller, is_still_known, needs
+from deadletter.server.auth.guards import authenticator, caller, has_access, needs
 from deadletter.server.context import Here, ServerContext, Who
 
-EVERY: Final = 1.0  # seconds between two looks
-_PAGE: Final = 200  # acts read at a time
-_REPLAYS: Final = 20  # the latest ones are watched
-_WAITING: Final = 500  # changes one listener may be behind; then it starts anew
+EVERY: Final = 1.0  # seconds between two polls
+_PAGE: Final = 200  # audit entries of one query
+_REPLAYS: Final = 20  # the latest replays, which are polled
+_WAITING: Final = 500  # changes that a listener may fall behind before it is disconnected
 
 
 class Counted(Struct, frozen=True):
@@ -44,31 +44,31 @@ Listener: TypeAlias = "asyncio.Queue[Change | None]"
 
 
 class Live:
-    """The changes of one office."""
+    """A feed of the changes of one office."""
 
     def __init__(self, store: LetterStore, *, every: float = EVERY) -> None:
         self._store = store
         self._every = every
         self._listeners: set[Listener] = set()
-        self._looking: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
 
     @property
-    def is_looking(self) -> bool:
-        """Return whether a query to the office is in progress."""
-        return self._looking is not None and not self._looking.done()
+    def is_polling(self) -> bool:
+        """Return whether the office is being polled."""
+        return self._polling is not None and not self._polling.done()
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[Listener]:
         """
-        A queue of changes from now on.
+        Yield a queue of changes from now on.
 
-        It ends with None when the listener is too slow, or the server stops.
+        The queue ends with None when the listener is too slow, or the server stops.
         """
         listener: Listener = asyncio.Queue(_WAITING)
-        if not self.is_looking:
+        if not self.is_polling:
             view = await _View.now(self._store)
-            if not self.is_looking:
-                self._looking = asyncio.create_task(self._look(view))
+            if not self.is_polling:
+                self._polling = asyncio.create_task(self._look(view))
         self._listeners.add(listener)
         try:
             yield listener
@@ -76,11 +76,11 @@ class Live:
             self._listeners.discard(listener)
 
     async def close(self) -> None:
-        """Send everybody away."""
-        self._send_away()
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        """Disconnect all listeners."""
+        self._disconnect_all()
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.gather(self._polling, return_exceptions=True)
 
     async def _look(self, view: "_View") -> None:
         try:
@@ -88,21 +88,21 @@ class Live:
                 try:
                     changes = await view.changes()
                 except BackendError:
-                    changes = []  # it will be back, and nothing is missed
+                    changes = []  # the next poll has these changes as well
                 for change in changes:
-                    self._tell(change)
+                    self._publish(change)
                 await asyncio.sleep(self._every)
         finally:
-            self._send_away()  # whoever comes back has somebody look again
+            self._disconnect_all()  # a listener that connects again starts a new poll
 
-    def _tell(self, change: Change) -> None:
+    def _publish(self, change: Change) -> None:
         for listener in tuple(self._listeners):
             try:
                 listener.put_nowait(change)
             except asyncio.QueueFull:
                 self._end(listener)
 
-    def _send_away(self) -> None:
+    def _disconnect_all(self) -> None:
         for listener in tuple(self._listeners):
             self._end(listener)
 
@@ -114,7 +114,7 @@ class Live:
 
 
 class _View:
-    """The numbers that were sent last."""
+    """The state of the office at the last poll."""
 
     def __init__(
         self, store: LetterStore, seq: int, counts: Mapping[str, Any], replays: Any
@@ -126,7 +126,7 @@ class _View:
 
     @classmethod
     async def now(cls, store: LetterStore) -> "_View":
-        """Return the current numbers."""
+        """Return the current state."""
         return cls(store, await last_act(store), await store.counts(), await _replays(store))
 
     async def changes(self) -> list[Change]:
@@ -151,28 +151,28 @@ async def _replays(store: LetterStore) -> dict[str, Campaign]:
 
 
 async def last_act(store: LetterStore) -> int:
-    """The number of the latest entry in the audit; numbers leave no gaps."""
-    there, beyond = 0, 1
-    while await store.audit(after=beyond - 1, limit=1):
-        there, beyond = beyond, beyond * 2
-    while beyond - there > 1:
-        middle = (there + beyond) // 2
+    """Return the number of the last audit entry; the numbers have no gaps."""
+    low, high = 0, 1
+    while await store.audit(after=high - 1, limit=1):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
         if await store.audit(after=middle - 1, limit=1):
-            there = middle
+            low = middle
         else:
-            beyond = middle
-    return there
+            high = middle
+    return low
 
 
-_BEAT: Final = 15.0  # seconds of silence after which we say that we are here
-_MISSED: Final = 500  # acts read at once for one who comes back
+_BEAT: Final = 15.0  # seconds without an event after which a comment is sent
+_MISSED: Final = 500  # missed audit entries of one query
 Feed: TypeAlias = NamedDependency[Live]  # as `live`
 
 
 @get("/events", guards=[needs(Role.READER)], media_type="text/event-stream")
 async def listen(
     request: Request[Any, Any, Any],
-    place: Here,
+    context: Here,
     who: Who,
     live: Feed,
     last_event_id: Annotated[
@@ -180,14 +180,14 @@ async def listen(
     ] = None,
 ) -> Stream:
     """
-    Changes as they happen: `act` (an audit entry), `letters` (counts), `replay`.
+    Stream changes as they happen: `act` (an audit entry), `letters` (counts), `replay`.
 
-    Who comes back with `Last-Event-ID` is told the acts in between. The stream ends
-    when the server stops, when the listener falls behind, or when their token or
-    session does: connect again.
+    With `Last-Event-ID`, the stream starts with the audit entries after that one. It
+    ends when the server stops, when the client falls behind, or when its token or
+    session ends: connect again.
     """
     return Stream(
-        _events(request, place, who, live, last_event_id),
+        _events(request, context, who, live, last_event_id),
         media_type="text/event-stream",
         headers={"x-accel-buffering": "no"},
     )
@@ -195,36 +195,36 @@ async def listen(
 
 async def _events(
     request: Request[Any, Any, Any],
-    place: ServerContext,
+    context: ServerContext,
     who: Identity,
     live: Live,
     after: int | None,
 ) -> AsyncIterator[bytes]:
-    gone = asyncio.Event()
+    revoked = asyncio.Event()
     known = await caller(request)
     async with live.listening() as listener:
-        with authenticator(request).watching(known, gone.set):
+        with authenticator(request).watching(known, revoked.set):
             yield b"retry: 2000\n\n"
-            told = after or 0
+            sent = after or 0
             while after is not None:
-                missed = await place.office.audit(after=told, limit=_MISSED)
-                told = missed[-1].seq if missed else told
-                for entry in await visible(place, who, missed):
+                missed = await context.office.audit(after=sent, limit=_MISSED)
+                sent = missed[-1].seq if missed else sent
+                for entry in await visible(context, who, missed):
                     yield _event(entry)
                 if len(missed) < _MISSED:
                     break
-            async for changes in _changes(listener, place.stopping, gone):
-                if not await is_still_known(request):
+            async for changes in _changes(listener, context.stopping, revoked):
+                if not await has_access(request):
                     return
                 if not changes:
                     yield b": still here\n\n"
-                news = [one for one in changes if _is_news(one, told)]
-                for change in await _seen(place, who, news):
+                new = [one for one in changes if _is_new(one, sent)]
+                for change in await _visible(context, who, new):
                     yield _event(change)
 
 
 async def _changes(listener: Listener, *ends: asyncio.Event) -> AsyncIterator[list[Change]]:
-    """Changes as they come, until one of `ends`; none at all after a silence."""
+    """Yield changes until one of `ends` is set; yield an empty list when idle."""
     ending = [asyncio.create_task(end.wait()) for end in ends]
     getting = asyncio.create_task(listener.get())
     try:
@@ -247,7 +247,9 @@ async def _changes(listener: Listener, *ends: asyncio.Event) -> AsyncIterator[li
             task.cancel()
 
 
-async def _seen(place: ServerContext, who: Identity, changes: Sequence[Change]) -> list[Change]:
+async def _visible(
+    context: ServerContext, who: Identity, changes: Sequence[Change]
+) -> list[Change]:
     if not who.sources:
         return list(changes)
     seen: list[Change] = []
@@ -258,12 +260,12 @@ async def _seen(place: ServerContext, who: Identity, changes: Sequence[Change]) 
             case Campaign():
                 seen += [change] if who.owns(change.owner) else []
             case AuditEntry():
-                seen += await visible(place, who, [change])
+                seen += await visible(context, who, [change])
     return seen
 
 
-def _is_news(change: Change, told: int) -> bool:
-    return not isinstance(change, AuditEntry) or change.seq > told
+def _is_new(change: Change, sent: int) -> bool:
+    return not isinstance(change, AuditEntry) or change.seq > sent
 
 
 def _event(change: Change) -> bytes:

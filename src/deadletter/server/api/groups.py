@@ -32,7 +32,7 @@ class StatusChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     status: Literal["ongoing", "snoozed", "resolved", "muted"]
     until: Annotated[datetime, Meta(tz=True)] | None = None  # of a snooze
     version: ShortText = ""  # resolved from this version on
-    owner: ShortText | None = None  # "" is nobody
+    owner: ShortText | None = None  # "" removes the owner
     reason: Reason = ""
 
 
@@ -59,7 +59,7 @@ class Undo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 @get("/groups", guards=[needs(Role.READER)])
 async def list_groups(
     *,
-    place: Here,
+    context: Here,
     who: Who,
     source: Annotated[str | None, QueryParameter(max_length=512)] = None,
     status: FromQuery[GroupStatus | None] = None,
@@ -70,13 +70,14 @@ async def list_groups(
     """
     List groups of letters with the same cause, those with most open letters first.
 
-    Those with open letters that are neither snoozed nor muted; all of one `status` if
-    one is asked for; with `everything` really all. A group that grows or shrinks while
-    one reads page by page may have gone to where one has been, or come once more.
+    By default, groups with open letters that are neither snoozed nor muted; with
+    `status` all groups of that status; with `everything` all groups. If the number of
+    letters of a group changes while you read the pages, the group can be missing from
+    them or appear twice.
     """
     if source is not None and not who.sees(source):
         return GroupPage(())
-    page = await place.office.groups.list(
+    page = await context.office.groups.list(
         source=source,
         sources=who.sources,
         status=status,
@@ -84,41 +85,41 @@ async def list_groups(
         limit=limit,
         after=after,
     )
-    opened = await _open(place, who)
+    opened = await _open(context, who)
     lines = tuple(_shared(line, opened) for line in page.groups)
     return structs.replace(page, groups=lines)
 
 
 @get("/groups/{name:str}", guards=[needs(Role.READER)])
-async def get_group(place: Here, who: Who, name: Name) -> GroupLine:
+async def get_group(context: Here, who: Who, name: Name) -> GroupLine:
     """Return one group."""
-    line = await place.office.groups.get(name, sources=who.sources)
-    return _shared(line, await _open(place, who))
+    line = await context.office.groups.get(name, sources=who.sources)
+    return _shared(line, await _open(context, who))
 
 
 @get("/groups/{name:str}/variants", guards=[needs(Role.READER)])
-async def get_variants(place: Here, who: Who, searching: Searches, name: Name) -> Variants:
+async def get_variants(context: Here, who: Who, searching: Searches, name: Name) -> Variants:
     """
     Return what the letters of a group have in common, and where they differ.
 
-    The newest letters are looked at, `looked_at` of `letters`. What nearly all of them
-    share and letters of other groups do not comes first. Secrets are masked.
+    The newest letters are compared, `looked_at` of `letters`. Values that nearly all of
+    them share, and that are rare in other groups, come first. Secrets are masked.
     """
-    return await searching.look(place.office.groups.variants(name, sources=who.sources))
+    return await searching.look(context.office.groups.variants(name, sources=who.sources))
 
 
 @put("/groups/{name:str}/standing", guards=[needs(Role.OPERATOR)])
 async def set_standing(
-    place: Here, who: Who, name: Name, data: JSONBody[StatusChange]
+    context: Here, who: Who, name: Name, data: JSONBody[StatusChange]
 ) -> GroupLine:
     """
     Set the status of a group: ongoing, snoozed, resolved or muted.
 
-    A resolved group becomes `regressed` by itself when a letter dies of it later.
+    A resolved group becomes `regressed` when it gets a new letter.
     """
-    if data.until is not None and data.until <= place.clock.now():
-        raise ConfigError("a snooze ends in the future: give a later `until`")
-    line = await place.office.groups.set_status(
+    if data.until is not None and data.until <= context.clock.now():
+        raise ConfigError(f"`until` must be in the future, got {data.until.isoformat()}")
+    line = await context.office.groups.set_status(
         name,
         GroupStatus(data.status),
         By(who.name, data.reason),
@@ -127,48 +128,48 @@ async def set_standing(
         version=data.version,
         sources=who.sources,
     )
-    return _shared(line, await _open(place, who))
+    return _shared(line, await _open(context, who))
 
 
 @get("/group-rules", guards=[needs(Role.READER)])
-async def list_group_rules(place: Here, who: Who) -> Sequence[RuleLine]:
+async def list_group_rules(context: Here, who: Who) -> Sequence[RuleLine]:
     """List merges and splits that apply to new letters, by group."""
-    return await place.office.groups.rules(sources=who.sources)
+    return await context.office.groups.rules(sources=who.sources)
 
 
 @post("/groups/{name:str}/merge", guards=[needs(Role.OPERATOR)], status_code=200)
-async def merge_groups(place: Here, who: Who, name: Name, data: JSONBody[Merge]) -> Regrouped:
+async def merge_groups(context: Here, who: Who, name: Name, data: JSONBody[Merge]) -> Regrouped:
     """
     Merge other groups into this one. New letters follow.
 
     Only groups of one mailbox can be merged. It can be undone.
     """
-    return await place.office.groups.merge(
+    return await context.office.groups.merge(
         name, data.others, By(who.name, data.reason), sources=who.sources
     )
 
 
 @post("/groups/{name:str}/split", guards=[needs(Role.OPERATOR)], status_code=200)
-async def split_group(place: Here, who: Who, name: Name, data: JSONBody[Split]) -> Regrouped:
+async def split_group(context: Here, who: Who, name: Name, data: JSONBody[Split]) -> Regrouped:
     """
-    Make the letters of this group that a search finds a group of their own.
+    Move the letters of this group that a search finds to a group of their own.
 
-    Letters to come follow. It can be undone.
+    New letters follow. It can be undone.
     """
-    return await place.office.groups.split(
+    return await context.office.groups.split(
         name, data.query, By(who.name, data.reason), sources=who.sources
     )
 
 
 @post("/groups/{name:str}/undo", guards=[needs(Role.OPERATOR)], status_code=200)
-async def undo_grouping(place: Here, who: Who, name: Name, data: JSONBody[Undo]) -> Regrouped:
+async def undo_grouping(context: Here, who: Who, name: Name, data: JSONBody[Undo]) -> Regrouped:
     """Undo the last merge or split of this group and move its letters back."""
     by = By(who.name, data.reason)
-    return await place.office.groups.undo(name, by, sources=who.sources)
+    return await context.office.groups.undo(name, by, sources=who.sources)
 
 
-async def _open(place: ServerContext, who: Identity) -> int:
-    counts = await place.office.letters.counts()
+async def _open(context: ServerContext, who: Identity) -> int:
+    counts = await context.office.letters.counts()
     return sum(still_open(counts[source]) for source in counts if who.sees(source))
 
 

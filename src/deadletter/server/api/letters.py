@@ -33,7 +33,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
 
     id: str
     moments: tuple[Moment, ...]
-    left_out: bool  # there are more acts than are told here
+    left_out: bool  # the audit has more entries about the letter
 
 
 @get("/letters", guards=READ, operation_id="search_letters")
@@ -43,14 +43,14 @@ async def search_letters(
     """
     Search letters, newest death first.
 
-    A search takes a bounded time: a page may be short, or empty, and still have an
-    `after`. Then it has looked at `looked_at` of `letters` letters, at those that died
-    since `back_to`. Who sees messages masked cannot search for what is masked.
+    The time of a search is limited: a page can be short or empty and still have an
+    `after`. Then `looked_at` of `letters` letters were searched, those that died since
+    `back_to`. Callers who see masked messages cannot search for masked values.
     """
-    sought = parse(search)
+    node = parse(search)
     if not who.may(Role.OPERATOR):
-        sought = sealed(sought, search)
-    return await searching.search(sought, limit=limit, after=after)
+        node = sealed(node, search)
+    return await searching.search(node, limit=limit, after=after)
 
 
 @get("/letters/count", guards=READ, operation_id="count_letters")
@@ -58,40 +58,40 @@ async def count_letters(who: Who, searching: Searches, search: Query = "") -> Le
     """
     Count the letters that a search finds, as far as that is cheap.
 
-    Where `is_all` is false there are more than `letters`.
+    If `is_all` is false, there are more than `letters`.
     """
-    sought = parse(search)
+    node = parse(search)
     if not who.may(Role.OPERATOR):
-        sought = sealed(sought, search)
-    return await searching.count(sought)
+        node = sealed(node, search)
+    return await searching.count(node)
 
 
 @get("/letters/{id:str}", guards=READ, operation_id="get_letter")
 async def get_letter(
-    place: Here, who: Who, id: Id, capture: Capture = False
+    context: Here, who: Who, id: Id, capture: Capture = False
 ) -> Response[LetterView]:
     """
-    One letter with its attempts; secrets in its message are masked.
+    Return one letter with its attempts; secrets in its message are masked.
 
-    With `capture` the headers of a drained letter include `dlq-found`: everything that
-    is needed to send it back.
+    With `capture` the headers of a drained letter include `dlq-found`, which holds the
+    data needed to send it back.
     """
-    letter = await place.office.letters.get(id, sources=who.sources)
+    letter = await context.office.letters.get(id, sources=who.sources)
     shown = view(letter, capture=capture)
     return Response(shown, headers={"etag": etag(letter.head.revision)})
 
 
 @get("/letters/{id:str}/timeline", guards=READ, operation_id="get_timeline")
-async def timeline(place: Here, who: Who, id: Id) -> Timeline:
+async def timeline(context: Here, who: Who, id: Id) -> Timeline:
     """Return the story of a letter: attempts, deaths, replays, and who did what."""
-    found = await place.office.letters.details(id, By(who.name), sources=who.sources)
+    found = await context.office.letters.details(id, By(who.name), sources=who.sources)
     return Timeline(id=found.view.head.id, moments=found.moments, left_out=found.left_out)
 
 
 @get("/letters/{id:str}/message", guards=REVEAL, operation_id="get_message")
-async def message(place: Here, who: Who, id: Id) -> Response[Message]:
-    """A letter's message, every byte of it, as base64. Goes into the audit."""
-    head, found = await place.office.letters.message(id, By(who.name), sources=who.sources)
+async def message(context: Here, who: Who, id: Id) -> Response[Message]:
+    """Return the complete message of a letter. Recorded in the audit."""
+    head, found = await context.office.letters.message(id, By(who.name), sources=who.sources)
     return Response(found, headers={"etag": etag(head.revision)})
 
 
@@ -101,13 +101,13 @@ async def message(place: Here, who: Who, id: Id) -> Response[Message]:
     operation_id="download_body",
     media_type="application/octet-stream",
 )
-async def body(place: Here, who: Who, id: Id) -> Response[bytes]:
+async def body(context: Here, who: Who, id: Id) -> Response[bytes]:
     """
-    A letter's body as it is, to be saved. Goes into the audit.
+    Download the body of a letter, unchanged. Recorded in the audit.
 
-    Whatever its message claims to be, it is never shown by a browser.
+    A browser saves it and never displays it, regardless of its content type.
     """
-    head, found = await place.office.letters.message(id, By(who.name), sources=who.sources)
+    head, found = await context.office.letters.message(id, By(who.name), sources=who.sources)
     return Response(
         found.body,
         media_type="application/octet-stream",
@@ -140,10 +140,7 @@ AtMost: TypeAlias = Annotated[
 ]
 FreeText: TypeAlias = Annotated[
     bool,
-    Meta(
-        description="The query may hold free words, which find letters that contain"
-        " them. Without it a query names fields only."
-    ),
+    Meta(description="Allow words without a field in the query, which match the text of letters."),
 ]
 Expect: TypeAlias = Annotated[
     int, Meta(ge=0, description="Refuse unless it is exactly this many letters.")
@@ -162,7 +159,7 @@ class Selection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 async def chosen(
-    place: ServerContext,
+    context: ServerContext,
     who: Identity,
     selection: Selection,
     searching: Searching,
@@ -170,15 +167,15 @@ async def chosen(
     to_replay: bool = False,
 ) -> Chosen:
     """
-    The letters that are meant; none of other people's are among them.
+    Return the selected letters that the caller may see.
 
     The limit of a replay is not applied here: it counts letters that are sent.
     """
     if (selection.ids is None) == (selection.query is None):
-        raise ConfigError("say which letters, either by `ids` or by a `query`")
+        raise ConfigError("select letters either by `ids` or by a `query`")
     if selection.query is not None:
         query = parse(selection.query)
-        check_words(query, allowed=selection.free_text, how="say free_text: true")
+        check_words(query, allowed=selection.free_text, how="set free_text: true")
         node = of_sources(query, who.sources)
         found = await found_by(
             searching,
@@ -188,18 +185,18 @@ async def chosen(
         )
     else:
         ids = tuple(dict.fromkeys(id_.lower() for id_ in selection.ids or ()))
-        found = Chosen(await _seen(place, who, ids), "")
+        found = Chosen(await _seen(context, who, ids), "")
     found.check(selection.expect, selection.limit)
     return found
 
 
-async def _seen(place: ServerContext, who: Identity, ids: tuple[str, ...]) -> tuple[str, ...]:
+async def _seen(context: ServerContext, who: Identity, ids: tuple[str, ...]) -> tuple[str, ...]:
     """Return the ids of letters that the caller may see."""
     if not who.sources:
         return ids
     seen: list[str] = []
     for batch in batched(ids):
         node = of_sources(Term("id", Op.IS, batch), who.sources)
-        page = await place.office.letters.search(node, limit=len(batch))
+        page = await context.office.letters.search(node, limit=len(batch))
         seen += [head.id for head in page.heads]
     return tuple(seen)

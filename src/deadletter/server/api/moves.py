@@ -66,41 +66,41 @@ class Edit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @patch("/letters/{id:str}", guards=[needs(Role.OPERATOR)])
 async def edit_letter(
-    place: Here, who: Who, id: Id, data: JSONBody[Edit], if_match: IfMatch = None
+    context: Here, who: Who, id: Id, data: JSONBody[Edit], if_match: IfMatch = None
 ) -> Response[LetterView]:
     """
-    Change the message of an open letter. The one that died is kept aside for good.
+    Change the message of an open letter. The original message is kept permanently.
 
-    Takes `If-Match` with the `ETag` of the letter: 428 without, 412 if it has changed
-    since.
+    Requires `If-Match` with the `ETag` of the letter: 428 without it, 412 if the letter
+    has changed since.
     """
-    letter = await place.office.letters.get(id, sources=who.sources)
+    letter = await context.office.letters.get(id, sources=who.sources)
     revision = _revision(if_match, letter.head.revision)
     by = By(who.name, data.reason)
     try:
-        await place.office.letters.edit(letter.id, data.changes(), by, revision=revision)
+        await context.office.letters.edit(letter.id, data.changes(), by, revision=revision)
     except Conflict as error:
-        now = await place.office.letters.get(letter.id)
+        now = await context.office.letters.get(letter.id)
         if now.head.revision != revision:
             raise _changed(now.head.revision) from error
         raise
-    edited = await place.office.letters.get(letter.id)
+    edited = await context.office.letters.get(letter.id)
     return Response(view(edited), headers={"etag": etag(edited.head.revision)})
 
 
 @get("/letters/{id:str}/original", guards=REVEAL)
-async def get_original(place: Here, who: Who, id: Id) -> Message:
-    """The message that died, every byte of it, as base64. Goes into the audit."""
-    _, found = await place.office.letters.message(
+async def get_original(context: Here, who: Who, id: Id) -> Message:
+    """Return the original message of an edited letter. Recorded in the audit."""
+    _, found = await context.office.letters.message(
         id, By(who.name), original=True, sources=who.sources
     )
     return found
 
 
 @get("/letters/{id:str}/diff", guards=[needs(Role.READER)])
-async def get_difference(place: Here, who: Who, id: Id) -> tuple[Difference, ...]:
+async def get_difference(context: Here, who: Who, id: Id) -> tuple[Difference, ...]:
     """Return what was changed since the message died; secrets are masked."""
-    letter = await place.office.letters.get(id, sources=who.sources)
+    letter = await context.office.letters.get(id, sources=who.sources)
     return differences(letter.as_it_died, letter.message)
 
 
@@ -109,8 +109,8 @@ def _revision(if_match: str | None, now: int) -> int:
         raise AnswerInstead(
             428,
             "if-match",
-            "say which revision you have seen: send If-Match with the ETag of the"
-            " letter, so that nobody's work is lost",
+            "If-Match is missing: send it with the ETag of the letter, so that no other"
+            " edit is overwritten",
         )
     tags = {tag.strip() for tag in if_match.split(",")}
     if not tags & {etag(now), "*"}:
@@ -122,7 +122,7 @@ def _changed(now: int) -> AnswerInstead:
     return AnswerInstead(
         412,
         "changed",
-        f"the letter is at revision {now} now: look again, then edit that",
+        f"the letter has changed and is now at revision {now}: read it again and edit that",
         {"etag": etag(now)},
     )
 
@@ -151,7 +151,7 @@ class WhyUnconfirmed(Why, frozen=True, kw_only=True, forbid_unknown_fields=True)
     unconfirmed: Unconfirmed = False
 
 
-class Unconfirmables(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SelectionUnconfirmed(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Letters, and whether to include those that wait for an outcome."""
 
     unconfirmed: Unconfirmed = False
@@ -183,8 +183,8 @@ def _routes(
         summary=f"{name.capitalize()} a letter",
         description=about,
     )
-    async def on_one(place: Here, who: Who, id: Id, data: JSONBody[Why]) -> Moved:
-        return await _one(place, who, id, verb, data.reason)
+    async def on_one(context: Here, who: Who, id: Id, data: JSONBody[Why]) -> Moved:
+        return await _one(context, who, id, verb, data.reason)
 
     @post(
         f"/letters/{name}",
@@ -195,11 +195,11 @@ def _routes(
         description=about,
     )
     async def on_many(
-        place: Here, who: Who, searching: Searches, data: JSONBody[Selection]
+        context: Here, who: Who, searching: Searches, data: JSONBody[Selection]
     ) -> Moved:
         if careful:
             _check_expected(name, data)
-        return await _many(place, who, searching, data, verb)
+        return await _many(context, who, searching, data, verb)
 
     return [on_one, on_many]
 
@@ -217,8 +217,10 @@ def _waiting_routes(
         summary=f"{name.capitalize()} a letter",
         description=about,
     )
-    async def on_one(place: Here, who: Who, id: Id, data: JSONBody[WhyUnconfirmed]) -> Moved:
-        return await _one(place, who, id, partial(verb, unconfirmed=data.unconfirmed), data.reason)
+    async def on_one(context: Here, who: Who, id: Id, data: JSONBody[WhyUnconfirmed]) -> Moved:
+        return await _one(
+            context, who, id, partial(verb, unconfirmed=data.unconfirmed), data.reason
+        )
 
     @post(
         f"/letters/{name}",
@@ -229,11 +231,13 @@ def _waiting_routes(
         description=about,
     )
     async def on_many(
-        place: Here, who: Who, searching: Searches, data: JSONBody[Unconfirmables]
+        context: Here, who: Who, searching: Searches, data: JSONBody[SelectionUnconfirmed]
     ) -> Moved:
         if careful:
             _check_expected(name, data)
-        return await _many(place, who, searching, data, partial(verb, unconfirmed=data.unconfirmed))
+        return await _many(
+            context, who, searching, data, partial(verb, unconfirmed=data.unconfirmed)
+        )
 
     return [on_one, on_many]
 
@@ -241,22 +245,23 @@ def _waiting_routes(
 def _check_expected(name: str, data: Selection) -> None:
     if data.query is not None and data.expect is None:
         raise ConfigError(
-            f"to {name} what a search finds takes `expect`, the number of letters: look first"
+            f"to {name} letters by a query, `expect` is required: count the letters first,"
+            " and give their number"
         )
 
 
 @post("/letters/{id:str}/notes", guards=_ACT, status_code=200)
-async def note_letter(place: Here, who: Who, id: Id, data: JSONBody[Note]) -> Moved:
+async def note_letter(context: Here, who: Who, id: Id, data: JSONBody[Note]) -> Moved:
     """Add a note to a letter."""
-    return await _one(place, who, id, _noting(data.text), "")
+    return await _one(context, who, id, _noting(data.text), "")
 
 
 @post("/letters/notes", guards=_ACT, status_code=200)
 async def note_letters(
-    place: Here, who: Who, searching: Searches, data: JSONBody[NoteOnMany]
+    context: Here, who: Who, searching: Searches, data: JSONBody[NoteOnMany]
 ) -> Moved:
     """Add a note to letters."""
-    return await _many(place, who, searching, data, _noting(data.text))
+    return await _many(context, who, searching, data, _noting(data.text))
 
 
 def _noting(text: str) -> Verb:
@@ -266,21 +271,21 @@ def _noting(text: str) -> Verb:
     return verb
 
 
-async def _one(place: ServerContext, who: Identity, id: str, verb: Verb, reason: str) -> Moved:
-    letter = await place.office.letters.get(id, sources=who.sources)
-    result = await verb(place.office.letters, [letter.id], By(who.name, reason))
+async def _one(context: ServerContext, who: Identity, id: str, verb: Verb, reason: str) -> Moved:
+    letter = await context.office.letters.get(id, sources=who.sources)
+    result = await verb(context.office.letters, [letter.id], By(who.name, reason))
     if not result.moved:
-        why = " and ".join(result.skipped) or "is as it was"
+        why = " and ".join(result.skipped) or "did not change"
         raise Conflict(f"letter {letter.id} {why}: nothing was done")
     return result
 
 
 async def _many(
-    place: ServerContext, who: Identity, searching: Searching, data: Selection, verb: Verb
+    context: ServerContext, who: Identity, searching: Searching, data: Selection, verb: Verb
 ) -> Moved:
-    found = await chosen(place, who, data, searching)
-    result = await verb(place.office.letters, found.ids, By(who.name, data.reason))
-    # Letters of others are as if they did not exist.
+    found = await chosen(context, who, data, searching)
+    result = await verb(context.office.letters, found.ids, By(who.name, data.reason))
+    # Letters that the caller may not see count as missing.
     named = {id_.lower() for id_ in data.ids or found.ids}
     unseen = len(named) - len(found.ids)
     if unseen <= 0:
@@ -314,7 +319,7 @@ VERB_ROUTES: Final[list[HTTPRouteHandler]] = [
         careful=True,
     ),
 ]
-"""The verbs that need no more than letters and a reason: one route for a letter, one for many."""
+"""Routes of changes that take only letters and a reason: for one letter, and for many."""
 routes: Final[list[Any]] = [
     *(edit_letter, get_original, get_difference, note_letter, note_letters),
     *VERB_ROUTES,

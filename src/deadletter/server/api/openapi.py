@@ -2,7 +2,7 @@
 The description of the API as OpenAPI 3.1, with an example of every request and response.
 
 Paths and parameters come from Litestar. Bodies are described by msgspec, which also reads
-and writes them, so that the description is as strict as the server.
+and writes them, so that the description matches the server.
 """
 
 import inspect
@@ -64,7 +64,7 @@ class Example(Struct, frozen=True):
 
     answered: Any
     asked: Any = None
-    others: dict[int, Any] = {}  # other answers of success, by their status
+    others: dict[int, Any] = {}  # other successful answers, by status
 
 
 _HEAD: Final = LetterHead(
@@ -162,7 +162,7 @@ _PLAN: Final = {
     ),
     "sendable": 3,
 }
-_WISH: Final = _SOME | {"rate": 50.0}
+_REPLAY_BODY: Final = _SOME | {"rate": 50.0}
 _WINDOW: Final = BrakeWindow(
     id="0198f2c4-2f8b-7cc3-98c4-dc0c0c07398f",
     mailbox="orders",
@@ -202,7 +202,7 @@ _TOKEN: Final = TokenView(
     expires_at=None,
     last_used_at=None,
 )
-_SECRET: Final = "dlq_0f3a9c51d2_…"  # noqa: S105 -- none at all
+_SECRET: Final = "dlq_0f3a9c51d2_…"  # noqa: S105 -- not a real secret
 
 EXAMPLES: Final[dict[str, Example]] = {
     "count_letters": Example(LetterCount(10_000, is_all=False)),
@@ -277,15 +277,15 @@ EXAMPLES: Final[dict[str, Example]] = {
     "undo_grouping": Example(
         Regrouped(group=_GROUP, moved=12), {"reason": "not the same after all"}
     ),
-    "plan_replay": Example(_PLAN, _WISH),
-    "start_replay": Example(_PLAN, _WISH),
+    "plan_replay": Example(_PLAN, _REPLAY_BODY),
+    "start_replay": Example(_PLAN, _REPLAY_BODY),
     "list_replays": Example(ReplayPage((_CAMPAIGN,), after=_REPLAY)),
     "get_replay": Example(_CAMPAIGN),
     "start_planned": Example(_CAMPAIGN, {"expect": 3} | _WHY),
     "pause_replay": Example(_CAMPAIGN, _WHY),
     "resume_replay": Example(_CAMPAIGN, _WHY),
     "cancel_replay": Example(_CAMPAIGN, _WHY),
-    "judge_letters": Example(_VERDICTS, _WISH),
+    "judge_letters": Example(_VERDICTS, _REPLAY_BODY),
     "list_verdicts": Example(_VERDICTS),
     "report_replay": Example(
         ReplayItems(
@@ -357,24 +357,24 @@ EXAMPLES: Final[dict[str, Example]] = {
 PATH: Final = "/api/openapi.json"
 _REF: Final = "#/components/schemas/{name}"
 _ABOUT: Final = """
-Dead letters: searched, read, told, grouped, reviewed, edited, replayed.
+Search, read, group, review, edit and replay dead letters.
 
-Errors are `application/problem+json` with a `detail` that says what to do. A POST or
-PATCH with an `Idempotency-Key` is done once, however often it is sent; signing in does
-without. A new token is shown in the first answer only. Lists go on with `after`.
+Errors are `application/problem+json` with a `detail` that says what to do. A POST or PATCH
+with an `Idempotency-Key` can be repeated and is done once, except signing in. The secret of
+a new token is only in the first answer. Lists continue with `after`.
 """
 _KEY: Final = {
     "name": HEADER,
     "in": "header",
     "required": False,
-    "description": "The same request with the same key is done once.",
+    "description": "A repeated request with the same key is done once.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
 }
 _PROBLEM: Final = {"$ref": "#/components/responses/Problem"}
 
 
 def openapi_route(version: str, routes: Callable[[], Sequence[Any]]) -> HTTPRouteHandler:
-    """The route that describes these routes, worked out when first asked."""
+    """Return the route of the OpenAPI document, which is computed when first requested."""
 
     @cache
     def described() -> bytes:
@@ -388,10 +388,12 @@ def openapi_route(version: str, routes: Callable[[], Sequence[Any]]) -> HTTPRout
 
 
 def describe(version: str, routes: Sequence[Any]) -> dict[str, Any]:
-    """The OpenAPI document of these routes."""
+    """Return the OpenAPI document of these routes."""
     app = Litestar(
         route_handlers=routes,
-        dependencies={name: _nothing() for name in ("place", "who", "sender", "live", "searching")},
+        dependencies={
+            name: _nothing() for name in ("context", "who", "sender", "live", "searching")
+        },
         openapi_config=OpenAPIConfig(
             title="deadletter",
             version=version,
@@ -412,7 +414,7 @@ def describe(version: str, routes: Sequence[Any]) -> dict[str, Any]:
         "schemas": schemas,
         "responses": {
             "Problem": {
-                "description": "It was not done; `detail` says why and what to do.",
+                "description": "The request failed; `detail` says why and what to do.",
                 "content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}},
             }
         },
@@ -431,7 +433,7 @@ def _handlers(app: Litestar) -> Iterator[tuple[str, str, HTTPRouteHandler]]:
 
 
 def _describe(operation: dict[str, Any], handler: HTTPRouteHandler) -> set[Any]:
-    """Say in an operation what Litestar does not; the types it speaks of."""
+    """Add to an operation what Litestar leaves out; return the types it refers to."""
     about = inspect.getdoc(handler.fn)
     if about is not None:
         operation["summary"], _, operation["description"] = about.partition("\n\n")
@@ -442,7 +444,7 @@ def _describe(operation: dict[str, Any], handler: HTTPRouteHandler) -> set[Any]:
         operation["security"] = []
     parameters = operation.setdefault("parameters", [])
     for parameter in parameters:
-        parameter["schema"] = _tight(parameter["schema"])
+        parameter["schema"] = _strict_schema(parameter["schema"])
     if handler.http_methods & METHODS and handler.resolve_before_request():
         parameters.append(_KEY)
     example = EXAMPLES.get(operation["operationId"], Example(None))
@@ -457,7 +459,7 @@ def _describe(operation: dict[str, Any], handler: HTTPRouteHandler) -> set[Any]:
 
 
 def _describe_body(operation: dict[str, Any], handler: HTTPRouteHandler, example: Any) -> Any:
-    """Say what is to be sent; the type of it."""
+    """Describe the body of a request; return its type."""
     taken = handler.parsed_fn_signature.parameters
     kind = taken["data"].annotation if "data" in taken else None
     if kind is not None:
@@ -471,11 +473,11 @@ def _describe_body(operation: dict[str, Any], handler: HTTPRouteHandler, example
 
 
 def _describe_answer(operation: dict[str, Any], handler: HTTPRouteHandler, example: Example) -> Any:
-    """Say what is answered; the type of it."""
-    told = {str(handler.status_code): example.answered}
-    told |= {str(status): other for status, other in example.others.items()}
-    kind = _given(handler)
-    for status, one in told.items():
+    """Describe the answers of an operation; return their type."""
+    answers = {str(handler.status_code): example.answered}
+    answers |= {str(status): other for status, other in example.others.items()}
+    kind = _answer_type(handler)
+    for status, one in answers.items():
         answer = operation["responses"][status]
         if kind is not None:
             answer["content"] = {"application/json": _content(kind, one)}
@@ -484,22 +486,22 @@ def _describe_answer(operation: dict[str, Any], handler: HTTPRouteHandler, examp
         else:  # bytes, lines, a stream
             for content in answer["content"].values():
                 content.update(schema={"type": "string"}, example=one)
-    described = {status: operation["responses"][status] for status in told}
+    described = {status: operation["responses"][status] for status in answers}
     operation["responses"] = described | {"default": _PROBLEM}
     return kind
 
 
 def _content(kind: Any, example: Any) -> dict[str, Any]:
-    said = {"schema": _schema(kind)}
-    return said if example is None else said | {"example": msgspec.to_builtins(example)}
+    content = {"schema": _schema(kind)}
+    return content if example is None else content | {"example": msgspec.to_builtins(example)}
 
 
-def _given(handler: HTTPRouteHandler) -> Any:
+def _answer_type(handler: HTTPRouteHandler) -> Any:
     """Return the type of a route's answer; None for bytes or nothing."""
-    given = handler.parsed_fn_signature.return_type.annotation
-    if get_origin(given) is Response:
-        (given,) = get_args(given)
-    return None if given in (bytes, Stream, None, NoneType) else given
+    kind = handler.parsed_fn_signature.return_type.annotation
+    if get_origin(kind) is Response:
+        (kind,) = get_args(kind)
+    return None if kind in (bytes, Stream, None, NoneType) else kind
 
 
 def _schema(kind: Any) -> Any:
@@ -507,15 +509,15 @@ def _schema(kind: Any) -> Any:
     return schema
 
 
-def _tight(schema: dict[str, Any]) -> dict[str, Any]:
+def _strict_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """
-    A parameter as it is: it cannot be null, and numbers count something.
+    Return the schema of a parameter without null, and with a minimum for integers.
 
-    Litestar says the one of whatever may be left out, and forgets a minimum of 0.
+    Litestar allows null for optional parameters, and leaves out a minimum of 0.
     """
     options = [one for one in schema.get("oneOf", ()) if one != {"type": "null"}]
     if len(options) == 1:
-        schema = {name: said for name, said in schema.items() if name != "oneOf"}
+        schema = {name: value for name, value in schema.items() if name != "oneOf"}
         schema |= options[0]
     return {"minimum": 0} | schema if schema.get("type") == "integer" else schema
 

@@ -1,4 +1,4 @@
-"""Routes of mailboxes: list, create, change, delete; outages; and all numbers."""
+"""Routes of mailboxes: list, create, change, delete; of outages; and of statistics."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, TypeAlias
@@ -26,7 +26,7 @@ Name: TypeAlias = Annotated[
 ]
 MailboxName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 Attempts: TypeAlias = Annotated[
-    int, Meta(ge=0, le=MAX_ATTEMPTS, description="0 leaves it to the worker.")
+    int, Meta(ge=0, le=MAX_ATTEMPTS, description="0 means the worker decides.")
 ]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=1e9)]
 ShortText: TypeAlias = Annotated[str, Meta(max_length=MAX_REFERENCE)]
@@ -60,24 +60,24 @@ class MailboxChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Deleted(Struct, frozen=True, kw_only=True):
-    """A mailbox that is gone, and how many messages went with it."""
+    """A deleted mailbox, and the number of messages deleted with it."""
 
     mailbox: str
     purged: int
 
 
 @get("/queues", guards=READ)
-async def list_queues(place: Here, who: Who) -> list[QueueInfo]:
+async def list_queues(context: Here, who: Who) -> list[QueueInfo]:
     """List all mailboxes with their numbers of messages, by name."""
-    found = await place.office.mailboxes.list()
+    found = await context.office.mailboxes.list()
     return [queue for queue in found if who.sees(queue.options.name)]
 
 
 @post("/queues", guards=ADMIN)
-async def create_queue(place: Here, who: Who, data: JSONBody[NewMailbox]) -> QueueOptions:
+async def create_queue(context: Here, who: Who, data: JSONBody[NewMailbox]) -> QueueOptions:
     """Create a mailbox. If it exists with other options, it is a conflict."""
     check_seen(who, data.name, _missing)
-    await _check_uses(place, who, data.name, data.dead_queue)
+    await _check_uses(context, who, data.name, data.dead_queue)
     options = QueueOptions(
         name=data.name,
         dead_queue=data.dead_queue,
@@ -86,19 +86,19 @@ async def create_queue(place: Here, who: Who, data: JSONBody[NewMailbox]) -> Que
         reference=data.reference,
     )
     by = By(who.name, data.reason)
-    await place.office.mailboxes.create(options, by)
+    await context.office.mailboxes.create(options, by)
     return options
 
 
 @get("/queues/{name:path}", guards=READ)
-async def get_queue(place: Here, who: Who, name: Name) -> QueueInfo:
+async def get_queue(context: Here, who: Who, name: Name) -> QueueInfo:
     """Return one mailbox and its numbers of messages."""
-    return await place.office.mailboxes.get(_named(who, name))
+    return await context.office.mailboxes.get(_named(who, name))
 
 
 @patch("/queues/{name:path}", guards=ADMIN)
 async def change_queue(
-    place: Here, who: Who, name: Name, data: JSONBody[MailboxChange]
+    context: Here, who: Who, name: Name, data: JSONBody[MailboxChange]
 ) -> QueueOptions:
     """Change a mailbox's options."""
     changes = data.given()
@@ -106,13 +106,13 @@ async def change_queue(
         raise ConfigError("the request changes nothing: give at least one option")
     mailbox = _named(who, name)
     if changes.get("dead_queue") or changes.get("expire_after"):
-        await _check_uses(place, who, mailbox, changes.get("dead_queue"))
-    return await place.office.mailboxes.update(mailbox, changes, By(who.name, data.reason))
+        await _check_uses(context, who, mailbox, changes.get("dead_queue"))
+    return await context.office.mailboxes.update(mailbox, changes, By(who.name, data.reason))
 
 
 @delete("/queues/{name:path}", guards=ADMIN, status_code=200)
 async def delete_queue(
-    place: Here,
+    context: Here,
     who: Who,
     name: Name,
     force: FromQuery[bool] = False,
@@ -121,11 +121,11 @@ async def delete_queue(
     """
     Delete a mailbox and the messages in it. Letters that came from it stay.
 
-    One that is another's dead queue is deleted only by `force`.
+    The dead queue of another mailbox is deleted only with `force`.
     """
     mailbox = _named(who, name)
-    await _check_uses(place, who, mailbox)
-    gone = await place.office.mailboxes.delete(mailbox, By(who.name, reason), force=force)
+    await _check_uses(context, who, mailbox)
+    gone = await context.office.mailboxes.delete(mailbox, By(who.name, reason), force=force)
     return Deleted(mailbox=mailbox, purged=gone)
 
 
@@ -140,18 +140,18 @@ def _missing(mailbox: str) -> NotFound:
 
 
 async def _check_uses(
-    place: ServerContext, who: Identity, mailbox: str, dead_queue: str | None = None
+    context: ServerContext, who: Identity, mailbox: str, dead_queue: str | None = None
 ) -> None:
-    async def there() -> list[QueueOptions]:
-        return [one.options for one in await place.office.mailboxes.list()]
+    async def list_all() -> list[QueueOptions]:
+        return [one.options for one in await context.office.mailboxes.list()]
 
     if dead_queue is not None:
         check_seen(who, dead_queue, no_dead_queue)
-    await check_uses(who, mailbox, there, leads_to=dead_queue)
+    await check_uses(who, mailbox, list_all, leads_to=dead_queue)
 
 
 class Release(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A mailbox whose workers should go on."""
+    """A mailbox whose workers should continue."""
 
     mailbox: MailboxName
     reason: Reason = ""
@@ -159,39 +159,39 @@ class Release(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @get("/outages", guards=[needs(Role.READER)])
 async def get_outages(
-    place: Here,
+    context: Here,
     who: Who,
     mailbox: Annotated[str | None, QueryParameter(max_length=MAX_NAME)] = None,
     open: FromQuery[bool] = False,
     limit: Annotated[int, QueryParameter(ge=1, le=1_000)] = 50,
 ) -> Sequence[Outage]:
     """
-    Times that mailboxes were held back by the brake, the latest first.
+    List the outages in which the brake stopped mailboxes, latest first.
 
-    `outage` is for transient failures, `systemic` for one cause that fails nearly
-    everything. Windows of several workers that overlap are one here.
+    `outage` means transient failures, `systemic` that nearly all messages fail for one
+    cause. Overlapping windows of several workers are one outage.
     """
-    return await place.office.mailboxes.outages(
+    return await context.office.mailboxes.outages(
         mailbox=mailbox, sources=who.sources, only_open=open, limit=limit
     )
 
 
 @post("/outages/release", guards=[needs(Role.OPERATOR)], status_code=200)
-async def release_outage(place: Here, who: Who, data: JSONBody[Release]) -> Released:
+async def release_outage(context: Here, who: Who, data: JSONBody[Release]) -> Released:
     """
-    Go on, though everything fails: messages are judged by their policy again.
+    End an outage by hand: workers receive messages again, and policies apply.
 
-    Workers hear of it within seconds. They do not stop for the same cause for a day.
+    Workers continue within seconds, and do not stop for the same cause for a day.
     """
     check_seen(who, data.mailbox, not_held)
     by = By(who.name, data.reason)
-    return await place.office.mailboxes.release(data.mailbox, by)
+    return await context.office.mailboxes.release(data.mailbox, by)
 
 
 @get("/stats", guards=[needs(Role.READER)])
-async def get_stats(place: Here, who: Who) -> Stats:
-    """Mailboxes, letters by state and source, and arrivals of late."""
-    return await place.office.stats(sources=who.sources)
+async def get_stats(context: Here, who: Who) -> Stats:
+    """Return the numbers of messages and letters, and recent arrivals."""
+    return await context.office.stats(sources=who.sources)
 
 
 routes: Final[list[Any]] = [

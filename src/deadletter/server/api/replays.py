@@ -45,8 +45,7 @@ Name: TypeAlias = Annotated[
     str, PathParameter(max_length=64, description="The replay's id, or the beginning of it.")
 ]
 Position: TypeAlias = Annotated[
-    int,
-    QueryParameter(ge=0, le=10**9, description="`after` of the page before: what comes behind it."),
+    int, QueryParameter(ge=0, le=10**9, description="`after` of the previous page, to continue it.")
 ]
 Rate: TypeAlias = Annotated[
     float, Meta(gt=0, le=FASTEST, description="Maximum letters per second (default: unlimited).")
@@ -64,7 +63,7 @@ To: TypeAlias = Annotated[
     Meta(
         min_length=1,
         max_length=512,
-        description="Another mailbox than each letter's own, one of the configured.",
+        description="Send all letters to this mailbox, one of `serve.replay_to`.",
     ),
 ]
 
@@ -73,8 +72,8 @@ Through: TypeAlias = Annotated[
     str,
     Meta(
         pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$",
-        description="The server of others that the letters go back to, by its name in"
-        " the settings. Without, the one they were drained from.",
+        description="The server to send drained letters through: a name of"
+        " [sources.NAME] in the settings (default: the server they were drained from).",
     ),
 ]
 
@@ -89,8 +88,8 @@ class Careful(Care, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options for sending letters in steps."""
 
 
-class ReplayWish(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Letters to send back, and how."""
+class ReplayOptions(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Letters to replay, and the options of the replay."""
 
     to: To | None = None
     rate: Rate | None = None
@@ -113,16 +112,16 @@ class ReplayWish(Selection, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Start(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Consent to a plan; `expect` is the number of letters somebody has seen."""
+    """A confirmation of a plan; `expect` is the number of letters it must have."""
 
     expect: Expect | None = None
     reason: Reason = ""
 
 
 class Resume(Why, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Go on with a replay."""
+    """Options for continuing a replay."""
 
-    take_over: bool = False  # whoever was sending it is gone for sure
+    take_over: bool = False  # the process that was sending it has died
 
 
 class Confirmation(Why, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -132,7 +131,7 @@ class Confirmation(Why, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Planned(Struct, frozen=True, kw_only=True):
-    """A replay and what is to be expected of it; `sendable` letters would be sent."""
+    """A planned replay and its expected result; `sendable` letters would be sent."""
 
     replay: Campaign
     plan: Plan
@@ -141,212 +140,215 @@ class Planned(Struct, frozen=True, kw_only=True):
 
 @post("/replays/plan", guards=ACT)
 async def plan_replay(
-    place: Here, who: Who, searching: Searches, data: JSONBody[ReplayWish]
+    context: Here, who: Who, searching: Searches, data: JSONBody[ReplayOptions]
 ) -> Planned:
     """
     Choose the letters of a replay, with a verdict for each; nothing is sent yet.
 
-    The letters are fixed from here on: start it by its id, or cancel it.
+    The letters are fixed now: start the replay by its id, or cancel it.
     """
-    found = await chosen(place, who, data, searching, to_replay=True)
-    return await planned(place, who, data.request(found, who.by(data.reason)))
+    found = await chosen(context, who, data, searching, to_replay=True)
+    return await planned(context, who, data.request(found, who.by(data.reason)))
 
 
 @post("/replays", guards=ACT)
 async def start_replay(
-    place: Here, who: Who, searching: Searches, sender: Sender, data: JSONBody[ReplayWish]
+    context: Here, who: Who, searching: Searches, sender: Sender, data: JSONBody[ReplayOptions]
 ) -> Planned:
     """
-    Plan a replay and start it at once.
+    Plan a replay and start it immediately.
 
-    With a `query` this takes `expect`, the number of letters somebody has agreed to.
+    With a `query`, `expect` is required: the confirmed number of letters.
     """
     if data.query is not None and data.expect is None:
         raise ConfigError(
-            "to send what a search finds takes `expect`, the number of letters: plan it first"
+            "to replay letters by a query, `expect` is required: plan the replay first, and"
+            " give the number of letters"
         )
-    found = await chosen(place, who, data, searching, to_replay=True)
-    found_plan = await planned(place, who, data.request(found, who.by(data.reason)))
-    await _check_agreed(place, found_plan, who.by(data.reason))
-    return await start(place, sender, found_plan, who.by(data.reason))
+    found = await chosen(context, who, data, searching, to_replay=True)
+    plan = await planned(context, who, data.request(found, who.by(data.reason)))
+    await _check_verdicts(context, plan, who.by(data.reason))
+    return await start(context, sender, plan, who.by(data.reason))
 
 
 @get("/replays", guards=READ)
-async def list_replays(place: Here, who: Who, limit: Limit = 20, after: After = None) -> ReplayPage:
+async def list_replays(
+    context: Here, who: Who, limit: Limit = 20, after: After = None
+) -> ReplayPage:
     """List replays with their counts, latest first."""
     owner = who.principal if who.sources else None  # see `_find`
-    return await place.office.replays.page(limit=limit, owner=owner, after=after)
+    return await context.office.replays.page(limit=limit, owner=owner, after=after)
 
 
 @get("/replays/{name:str}", guards=READ)
-async def get_replay(place: Here, who: Who, name: Name) -> Campaign:
+async def get_replay(context: Here, who: Who, name: Name) -> Campaign:
     """Return one replay and its counts."""
-    return await _find(place, who, name)
+    return await _find(context, who, name)
 
 
 @post("/replays/{name:str}/start", guards=ACT, status_code=200)
 async def start_planned(
-    place: Here, who: Who, sender: Sender, name: Name, data: JSONBody[Start]
+    context: Here, who: Who, sender: Sender, name: Name, data: JSONBody[Start]
 ) -> Campaign:
-    """Start a replay that was planned."""
-    campaign = await _find(place, who, name)
+    """Start a planned replay."""
+    campaign = await _find(context, who, name)
     size = sum(campaign.counts.values())
     if data.expect is not None and data.expect != size:
-        raise Conflict(f"it has {many(size, 'letter')}, not {data.expect:,}")
-    _check_target(place, who, campaign.to)
+        raise Conflict(f"the replay has {many(size, 'letter')}, not {data.expect:,}")
+    _check_target(context, who, campaign.to)
     return await sender.start(campaign.id, who.by(data.reason))
 
 
 @post("/replays/{name:str}/pause", guards=ACT, status_code=200)
-async def pause_replay(place: Here, who: Who, name: Name, data: JSONBody[Why]) -> Campaign:
+async def pause_replay(context: Here, who: Who, name: Name, data: JSONBody[Why]) -> Campaign:
     """Pause a replay, wherever it is being sent."""
-    campaign = await _find(place, who, name)
-    return await place.office.replays.pause(campaign.id, who.by(data.reason))
+    campaign = await _find(context, who, name)
+    return await context.office.replays.pause(campaign.id, who.by(data.reason))
 
 
 @post("/replays/{name:str}/resume", guards=ACT, status_code=200)
 async def resume_replay(
-    place: Here, who: Who, sender: Sender, name: Name, data: JSONBody[Resume]
+    context: Here, who: Who, sender: Sender, name: Name, data: JSONBody[Resume]
 ) -> Campaign:
     """
-    Let sending go on; this server does it.
+    Continue a replay; this server sends it.
 
-    A replay that says it is running may be sent by somebody still: that takes
-    `take_over`, and only does something if they are gone.
+    A running replay may still be sent by another process. With `take_over` this server
+    continues it if that process has died.
     """
-    campaign = await _find(place, who, name)
-    _check_target(place, who, campaign.to)
+    campaign = await _find(context, who, name)
+    _check_target(context, who, campaign.to)
     by = who.by(data.reason)
     return await sender.start(campaign.id, by, take_over=data.take_over)
 
 
 @post("/replays/{name:str}/cancel", guards=ACT, status_code=200)
-async def cancel_replay(place: Here, who: Who, name: Name, data: JSONBody[Why]) -> Campaign:
+async def cancel_replay(context: Here, who: Who, name: Name, data: JSONBody[Why]) -> Campaign:
     """Cancel a replay. Letters that were not sent keep their state."""
-    campaign = await _find(place, who, name)
-    return await place.office.replays.cancel(campaign.id, who.by(data.reason))
+    campaign = await _find(context, who, name)
+    return await context.office.replays.cancel(campaign.id, who.by(data.reason))
 
 
 @post("/replays/verdicts", guards=ACT, status_code=200)
 async def judge_letters(
-    place: Here,
+    context: Here,
     who: Who,
     searching: Searches,
-    data: JSONBody[ReplayWish],
+    data: JSONBody[ReplayOptions],
     *,
     after: Position = 0,
     limit: Limit = 100,
 ) -> LetterVerdicts:
     """
-    Judge each letter that a plan would go through, also those that it leaves out.
+    Return the verdict of each letter of a plan, also of those that it leaves out.
 
-    Nothing is stored, and nothing sent. `limit` of the wish counts letters to send,
-    from this page on.
+    Nothing is stored or sent. `limit` in the body counts the letters that would be
+    sent, from this page on.
     """
-    found = await chosen(place, who, data, searching, to_replay=True)
-    _check_target(place, who, data.to)
-    _check_source(place, data.through)
+    found = await chosen(context, who, data, searching, to_replay=True)
+    _check_target(context, who, data.to)
+    _check_source(context, data.through)
     request = data.request(found, who.by(data.reason))
-    return await place.office.replays.verdicts_page(request, after=after, size=limit)
+    return await context.office.replays.verdicts_page(request, after=after, size=limit)
 
 
 @get("/replays/{name:str}/verdicts", guards=READ)
 async def list_verdicts(
-    place: Here, who: Who, name: Name, after: Position = 0, limit: Limit = 100
+    context: Here, who: Who, name: Name, after: Position = 0, limit: Limit = 100
 ) -> LetterVerdicts:
     """Return the current verdict of each letter of a replay, in sending order."""
-    campaign = await _find(place, who, name)
-    return await place.office.replays.sender.verdicts_of(campaign, after=after, limit=limit)
+    campaign = await _find(context, who, name)
+    return await context.office.replays.sender.verdicts_of(campaign, after=after, limit=limit)
 
 
 @get("/replays/{name:str}/report", guards=READ)
 async def report_replay(
-    place: Here, who: Who, name: Name, after: Position = 0, limit: Limit = 100
+    context: Here, who: Who, name: Name, after: Position = 0, limit: Limit = 100
 ) -> ReplayItems:
     """Return the outcome of each letter of a replay, in sending order."""
-    campaign = await _find(place, who, name)
-    return await place.office.replays.outcomes(campaign.id, after=after, limit=limit)
+    campaign = await _find(context, who, name)
+    return await context.office.replays.outcomes(campaign.id, after=after, limit=limit)
 
 
 @post("/confirmations", guards=ACT, status_code=200)
-async def confirm_messages(place: Here, who: Who, data: JSONBody[Confirmation]) -> Confirmed:
+async def confirm_messages(context: Here, who: Who, data: JSONBody[Confirmation]) -> Confirmed:
     """
     Confirm that a consumer has handled replayed messages.
 
-    Letters that waited for their outcome, or were presumed handled, are confirmed.
+    Confirms letters that wait for their outcome or were presumed handled.
     """
-    return await place.office.replays.confirm(
+    return await context.office.replays.confirm(
         data.message_ids, who.by(data.reason), sources=who.sources
     )
 
 
-async def judged(place: ServerContext, who: Identity, request: ReplayRequest) -> Selected:
+async def judged(context: ServerContext, who: Identity, request: ReplayRequest) -> Selected:
     """Choose the letters of a replay that the caller may start; nothing is stored."""
-    _check_target(place, who, request.to)
-    _check_source(place, request.through)
-    selected = await place.office.replays.select(request)
+    _check_target(context, who, request.to)
+    _check_source(context, request.through)
+    selected = await context.office.replays.select(request)
     if not selected.plan.total:
-        raise NotFound("none of these letters is there, so there is nothing to replay")
+        raise NotFound("none of these letters exists: there is nothing to replay")
     check_not_elsewhere(selected)
     return selected
 
 
-async def planned(place: ServerContext, who: Identity, request: ReplayRequest) -> Planned:
+async def planned(context: ServerContext, who: Identity, request: ReplayRequest) -> Planned:
     """Record a replay that waits for its start."""
-    selected = await judged(place, who, request)
-    campaign = await place.office.replays.begin(request, hold=True, selected=selected)
+    selected = await judged(context, who, request)
+    campaign = await context.office.replays.begin(request, hold=True, selected=selected)
     plan = selected.plan
     return Planned(replay=campaign, plan=plan, sendable=plan.sendable)
 
 
-async def start(place: ServerContext, sender: ReplaySender, found: Planned, by: By) -> Planned:
-    """Start what was just planned, if anything of it can be sent."""
+async def start(context: ServerContext, sender: ReplaySender, found: Planned, by: By) -> Planned:
+    """Start a planned replay; cancel it and raise Conflict if no letter can be sent."""
     if not found.sendable:
-        nobody = By(by.actor, "none of its letters can be sent")
-        await place.office.replays.cancel(found.replay.id, nobody)
-        raise Conflict("none of these letters can be sent: plan it to see why")
+        because = By(by.actor, "none of its letters can be sent")
+        await context.office.replays.cancel(found.replay.id, because)
+        raise Conflict("none of these letters can be sent: plan the replay to see why")
     campaign = await sender.start(found.replay.id, by)
     return structs.replace(found, replay=campaign)
 
 
-async def _check_agreed(place: ServerContext, found: Planned, by: By) -> None:
-    """Refuse to start letters at once that somebody should be asked about."""
+async def _check_verdicts(context: ServerContext, found: Planned, by: By) -> None:
+    """Cancel the replay and raise Conflict if a verdict needs a confirmation."""
     if not found.plan.asked:
         return
-    nobody = By(by.actor, "nobody agreed to all of its verdicts")
-    await place.office.replays.cancel(found.replay.id, nobody)
+    because = By(by.actor, "some of its verdicts were not confirmed")
+    await context.office.replays.cancel(found.replay.id, because)
     which = ", ".join(f"{found.plan.verdicts[one]:,} {one}" for one in found.plan.asked)
     raise Conflict(
-        f"some of these letters are sent only if somebody agrees: {which}. Name the"
-        " verdict in care.include or care.skip, or plan the replay and start it"
+        f"some of these letters need a confirmation: {which}. Name the verdict in"
+        " care.include or care.skip, or plan the replay and start it"
     )
 
 
-async def _find(place: ServerContext, who: Identity, name: str) -> Campaign:
-    # Letters of any mailbox may be in it: those limited to some see their own.
-    return await place.office.replays.status(name, seen=lambda one: who.owns(one.owner))
+async def _find(context: ServerContext, who: Identity, name: str) -> Campaign:
+    # A replay may have letters of any mailbox, so limited callers see only their own.
+    return await context.office.replays.status(name, seen=lambda one: who.owns(one.owner))
 
 
-def _check_target(place: ServerContext, who: Identity, to: str | None) -> None:
+def _check_target(context: ServerContext, who: Identity, to: str | None) -> None:
     """
-    Letters go to mailboxes the server was told of, never to what a caller says.
+    Raise ConfigError unless the settings allow replays to this mailbox.
 
-    Whoever is limited to some mailboxes sends to these only. What else there is, and
-    why one is not among it, is not told.
+    A limited caller can only use mailboxes that the token sees. The error is the same in
+    both cases, so that it does not reveal other mailboxes.
     """
-    if to is not None and not (who.sees(to) and to in place.settings.serve.replay_to):
+    if to is not None and not (who.sees(to) and to in context.settings.serve.replay_to):
         raise ConfigError(
-            f"{to!r} is not among the mailboxes that you may replay letters to: name"
-            " one that serve.replay_to has and your token sees"
+            f"letters cannot be replayed to {to!r}: name a mailbox that serve.replay_to"
+            " contains and your token sees"
         )
 
 
-def _check_source(place: ServerContext, name: str | None) -> None:
-    """Refuse servers that the settings do not name: never a URL from a request."""
-    if name is not None and name not in place.settings.sources:
+def _check_source(context: ServerContext, name: str | None) -> None:
+    """Raise ConfigError unless the settings name the server; a URL is never accepted."""
+    if name is not None and name not in context.settings.sources:
         raise ConfigError(
-            f"{name!r} is not among the servers that the settings name: add"
-            " [sources.NAME] with its url to deadletter.toml"
+            f"there is no source {name!r} in the settings: add [sources.NAME] with its url"
+            " to deadletter.toml"
         )
 
 
@@ -370,7 +372,7 @@ Node: TypeAlias = Annotated[
     str, PathParameter(min_length=1, max_length=512, description="The node's id.")
 ]
 Filter: TypeAlias = Annotated[
-    str, Meta(max_length=MAX_TEXT, description="A search among the node's letters.")
+    str, Meta(max_length=MAX_TEXT, description="A search among the letters of the node.")
 ]
 _REPLAYABLE: Final = ast.Term("is", ast.Op.IS, ("pending", "reviewed"))
 
@@ -383,12 +385,12 @@ class NodeReplayRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     rate: Rate | None = None
     cap: Cap = CAP
     expect: Expect | None = None
-    dry_run: bool = False  # only say what would be sent
+    dry_run: bool = False  # return only what would be sent
     reason: Reason = ""
 
 
 class NodeReplay(Struct, frozen=True, kw_only=True):
-    """The expected result, and the replay; a dry run has no replay."""
+    """The plan and the replay; a dry run has no replay."""
 
     replay: Campaign | None = None
     plan: Plan
@@ -403,7 +405,7 @@ class NodeReplay(Struct, frozen=True, kw_only=True):
     },
 )
 async def replay_node(
-    place: Here,
+    context: Here,
     who: Who,
     searching: Searches,
     sender: Sender,
@@ -414,28 +416,28 @@ async def replay_node(
     """
     Send the open letters of a pipeline node back to its input topic.
 
-    Those that node gave up on, and those of its own topic. Each goes back as it came
-    in: the stream alone, not the envelope it was found in. With `dry_run` the answer
-    is 200 and says what would be sent; nothing else comes of it.
+    Sends letters of messages that the node gave up on, and letters of its own topic.
+    Each letter is sent in its original form: the stream, without the envelope. With
+    `dry_run` the answer is 200 with the plan, and nothing is sent.
     """
-    sought = parse(data.filter)
-    some = () if sought == ast.EVERYTHING else (sought,)
-    node = ast.All((_of(node_id), _REPLAYABLE, *some))
-    seen = of_sources(node, who.sources)
-    found = await found_by(searching, seen, widest=WIDEST)
+    given = parse(data.filter)
+    more = () if given == ast.EVERYTHING else (given,)
+    node = ast.All((_of(node_id), _REPLAYABLE, *more))
+    visible = of_sources(node, who.sources)
+    found = await found_by(searching, visible, widest=WIDEST)
     found.check(data.expect, data.limit)
-    wish = ReplayWish(rate=data.rate, cap=data.cap, limit=data.limit, reason=data.reason)
+    wish = ReplayOptions(rate=data.rate, cap=data.cap, limit=data.limit, reason=data.reason)
     request = wish.request(found, who.by(data.reason))
     if data.dry_run:
-        plan = (await judged(place, who, request)).plan
+        plan = (await judged(context, who, request)).plan
         return Response(NodeReplay(plan=plan, sendable=plan.sendable), status_code=200)
-    made = await planned(place, who, request)
-    sent = await start(place, sender, made, who.by(data.reason))
+    created = await planned(context, who, request)
+    sent = await start(context, sender, created, who.by(data.reason))
     return Response(NodeReplay(replay=sent.replay, plan=sent.plan, sendable=sent.sendable))
 
 
 def _of(node_id: str) -> ast.Node:
-    """Letters of a node: it gave up on them, or they died in its topic."""
+    """Return a search for the letters of a node, as consumer or as topic."""
     name = pattern((node_id,))
     return ast.Any(
         (

@@ -1,4 +1,4 @@
-"""Finding out who asks: by token, by session, or because access is off."""
+"""Authentication of callers: by token, by session, or as local if access is off."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -29,28 +29,26 @@ _ADDRESS_BURST: Final = 10
 _ADDRESS_EVERY: Final = 30.0  # seconds until one more is allowed
 _TOTAL_BURST: Final = 100
 _TOTAL_EVERY: Final = 3.0
-_TOTAL: Final = ""  # no address
+_TOTAL: Final = ""  # the key of all addresses together
 
 
 class Failures:
     """
-    Counts failures, and says how long to wait before the next try.
+    A rate limit for failed attempts, by address.
 
-    Each address may fail ten times at once and then once in half a minute; all
-    together a hundred times and then once in three seconds. What is over is
-    forgotten, so at most a few hundred addresses are remembered at any time.
+    Each address may fail ten times at once and then once in 30 seconds; all addresses
+    together may fail a hundred times and then once in three seconds. Expired records
+    are deleted, so at most a few hundred addresses are stored at any time.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._clear_at: dict[str, float] = {}  # when all is forgiven
+        self._clear_at: dict[str, float] = {}  # when all failures have expired
 
     def spend(self, address: str | None) -> float:
-        """
-        Count a failure; or the seconds to wait, and it is not counted.
-        """
+        """Count a failure and return 0, or return the seconds to wait without counting it."""
         now = self._clock.monotonic()
-        who = _neighbourhood(address)
+        who = _network(address)
         self._forget(now)
         wait = max(
             self._clear_at.get(who, now) - now - (_ADDRESS_BURST - 1) * _ADDRESS_EVERY,
@@ -64,7 +62,7 @@ class Failures:
 
     def is_spent(self, address: str | None) -> bool:
         """Return whether this address has used up its failed attempts."""
-        left = self._clear_at.get(_neighbourhood(address), 0.0)
+        left = self._clear_at.get(_network(address), 0.0)
         burst = (_ADDRESS_BURST - 1) * _ADDRESS_EVERY
         return left - self._clock.monotonic() > burst
 
@@ -81,7 +79,7 @@ class Failures:
             del self._clear_at[who]
 
 
-def _neighbourhood(address: str | None) -> str:
+def _network(address: str | None) -> str:
     """Return the network to count as one address: for IPv6 the /64 of one host."""
     try:
         parsed = ip_address(address or "")
@@ -94,46 +92,45 @@ def _neighbourhood(address: str | None) -> str:
     return f"{parsed.packed[:8].hex()}::/64"
 
 
-# Answers that take long end when whoever asked is let in no more.
-# One look every few seconds serves all that wait with the same token or session, and
-# there is none while nobody waits.
+# Long answers end when the caller loses access. One query every few seconds serves all
+# requests with the same token or session; without such requests there is no query.
 
-EVERY: Final = 1.5  # seconds between two looks
-BLIND: Final = 5.0  # seconds without a look after which nobody counts as known
+EVERY: Final = 1.5  # seconds between two queries
+BLIND: Final = 5.0  # seconds without an answer of the store after which access is lost
 
 Credential: TypeAlias = Token | Session
-Gone: TypeAlias = Callable[[], object]
-"""Called once, when a caller is let in no more."""
+OnRevoked: TypeAlias = Callable[[], object]
+"""Called once, when a caller loses access."""
 
 
 class _Holder:
-    """One token or session, and all that wait with it."""
+    """One token or session, and the requests in progress with it."""
 
     __slots__ = ("credential", "seen_at", "waiting")
 
     def __init__(self, credential: Credential, seen_at: float) -> None:
         self.credential = credential
         self.seen_at = seen_at
-        self.waiting: dict[object, Gone] = {}
+        self.waiting: dict[object, OnRevoked] = {}
 
 
-class Watch:
-    """Looks after everybody who waits for an answer of one server."""
+class CredentialWatch:
+    """A watch that notices revoked and expired credentials of long requests."""
 
     def __init__(self, access: AccessStore, clock: PortsClock) -> None:
         self._access = access
         self._clock = clock
-        self._holders: dict[str, _Holder] = {}  # by the hash of what they have shown
+        self._holders: dict[str, _Holder] = {}  # by the hash of the credential
         self._timer: asyncio.TimerHandle | None = None
         self._look: asyncio.Task[None] | None = None
 
     @contextmanager
-    def watching(self, credential: Credential, gone: Gone) -> Iterator[None]:
-        """Within, `gone` is called when the token or session is good no more."""
+    def watching(self, credential: Credential, on_revoked: OnRevoked) -> Iterator[None]:
+        """Call `on_revoked` when the token or session becomes invalid during the block."""
         now = self._clock.monotonic()
         holder = self._holders.setdefault(credential.hash, _Holder(credential, now))
         key = object()
-        holder.waiting[key] = gone
+        holder.waiting[key] = on_revoked
         self._arm()
         try:
             yield
@@ -156,8 +153,8 @@ class Watch:
         try:
             for holder in list(self._holders.values()):
                 if not await self._is_good(holder):
-                    for gone in list(holder.waiting.values()):
-                        gone()
+                    for on_revoked in list(holder.waiting.values()):
+                        on_revoked()
         finally:
             self._look = None
             if self._holders:
@@ -183,7 +180,7 @@ class Watch:
 
 LOCAL: Final = Identity(name="local", role=Role.ADMIN)
 CSRF_HEADER: Final = "x-csrf-token"
-_TOGETHER: Final = 256  # tokens looked for at once
+_TOGETHER: Final = 256  # tokens in one query
 _WAITING: Final = 100_000
 _PATIENCE: Final = 30.0  # seconds
 _FAILED: Final = "too many failed sign-ins"
@@ -199,14 +196,14 @@ class Caller(Struct, frozen=True):
 
 
 class Authenticator:
-    """Knows everybody who may come in. One for each server."""
+    """The authenticator of one server."""
 
     def __init__(self, access: AccessStore | None, clock: PortsClock) -> None:
         self.access = access
         self.clock = clock
         self._sign_ins = Failures(clock)
         self._bearers = Failures(clock)
-        self._watch = None if access is None else Watch(access, clock)
+        self._watch = None if access is None else CredentialWatch(access, clock)
         self._looks: RequestBatcher[str, Token | None] = RequestBatcher(
             self._look, most=_TOGETHER, limit=_WAITING
         )
@@ -215,7 +212,7 @@ class Authenticator:
         """
         Return the caller; raises 401 with the same text for every invalid token.
 
-        A token that is shown is judged alone: nobody falls back on a cookie.
+        If a request has a token, its cookie is ignored.
         """
         refuse_tokens_in_urls(connection)
         if self.access is None:
@@ -225,42 +222,42 @@ class Authenticator:
             return await self._by_token(connection, shown)
         cookie = connection.cookies.get(cookie_name(connection))
         if cookie is None:
-            raise unknown()
+            raise unauthenticated()
         return await self._by_session(connection, self.access, cookie)
 
-    def watching(self, caller: Caller, gone: Gone) -> AbstractContextManager[None]:
-        """Within, `gone` is called when the caller would be let in no more."""
-        shown = caller.session or caller.token
-        if self._watch is None or shown is None:
+    def watching(self, caller: Caller, on_revoked: OnRevoked) -> AbstractContextManager[None]:
+        """Call `on_revoked` when the caller loses access during the block."""
+        credential = caller.session or caller.token
+        if self._watch is None or credential is None:
             return nullcontext()
-        return self._watch.watching(shown, gone)
+        return self._watch.watching(credential, on_revoked)
 
     async def sign_in(self, connection: Connection, shown: str, store: LetterStore) -> Token:
         """
-        The token somebody signs in with: 401, or 429 after too many failures.
+        Return the token of a sign-in; raise 401, or 429 after too many failures.
 
-        A good token is let in however many failed before it: they may be anybody
-        behind the same address. Secrets are not guessed, so that costs no safety.
+        A valid token is accepted regardless of earlier failures, which may come from
+        other people with the same address. Secrets are too long to be guessed.
         """
         token = await self.token(shown)
         if token is not None:
             return token
-        asking = address(connection)
-        if wait := self._sign_ins.spend(asking):
+        client = address(connection)
+        if wait := self._sign_ins.spend(client):
             raise too_many(wait)
-        if self._sign_ins.is_spent(asking):
-            # Each failure in the audit would let anybody fill it.
-            await store.record("block", f"address:{asking}", By("dlq serve", _FAILED))
-        raise unknown()
+        if self._sign_ins.is_spent(client):
+            # Only the last failure is recorded: otherwise anybody could fill the audit.
+            await store.record("block", f"address:{client}", By("dlq serve", _FAILED))
+        raise unauthenticated()
 
     async def token(self, shown: str) -> Token | None:
-        """The token that is shown, if it is good now."""
+        """Return the token with this secret, if it is valid now."""
         assert self.access is not None
         hash_ = token_hash(shown)
         try:
             token = await self._looks.ask(hash_, size=1, within=_PATIENCE)
         except TryAgain as error:
-            raise Unavailable("too many wait to be let in") from error
+            raise Unavailable("too many requests wait for authentication: retry later") from error
         if token is None or not compare_digest(token.hash, hash_):
             return None
         if token.is_over(self.clock.now()):
@@ -270,10 +267,10 @@ class Authenticator:
 
     async def _look(self, hashes: Sequence[str]) -> list[Token | None]:
         """
-        The tokens with these hashes, those asked for by many looked for once.
+        Return the tokens with these hashes; each hash is looked up once.
 
-        Whoever asks while this goes on gets another look, so nobody is answered
-        with what was so before they asked: what is revoked is revoked.
+        Requests that arrive during the query wait for the next one, so that a revoked
+        token is never accepted.
         """
         assert self.access is not None
         wanted = list(dict.fromkeys(hashes))
@@ -287,19 +284,19 @@ class Authenticator:
         token = await self.token(text.strip() if is_one else "")
         if token is not None:
             return Caller(token.to, token=token)
-        # Only those who are wrong ever wait: a stale token of a neighbour behind
-        # the same address must not shut out a service whose own is good.
+        # Only invalid tokens are limited: an expired token of one service must not lock
+        # out another service with the same address and a valid token.
         wait = self._bearers.spend(address(connection))
-        raise too_many(wait) if wait else unknown()
+        raise too_many(wait) if wait else unauthenticated()
 
     async def _by_session(self, connection: Connection, access: AccessStore, cookie: str) -> Caller:
         session = await access.session(session_hash(cookie))
         if session is None:
-            raise unknown()
+            raise unauthenticated()
         is_change = connection.scope.get("method") not in _SAFE
-        if is_change and not shows_proof(connection, session):
+        if is_change and not has_csrf_token(connection, session):
             raise PermissionDeniedException(
-                f"with a session, changes need its CSRF token in {CSRF_HEADER}"
+                f"changes with a session need its CSRF token: send it in {CSRF_HEADER}"
             )
         return Caller(session.to, session)
 
@@ -309,12 +306,12 @@ class Authenticator:
         try:
             await access.used(token.id)
         except BackendError:
-            # A full disk is when people most need to look.
+            # Reading must work even if the store cannot be written, as on a full disk.
             return
 
 
-def shows_proof(connection: Connection, session: Session) -> bool:
-    """Return whether a request carries the secret that only our pages know."""
+def has_csrf_token(connection: Connection, session: Session) -> bool:
+    """Return whether a request carries the CSRF token of the session."""
     proof = connection.headers.get(CSRF_HEADER, "")
     return compare_digest(proof.encode(), session.csrf.encode())
 
@@ -330,20 +327,20 @@ def is_https(connection: Connection) -> bool:
 
 
 def cookie_name(connection: Connection) -> str:
-    """With https under a name that no neighbouring site can set."""
+    """Return the name of the cookie; with HTTPS one that no other site can set."""
     return "__Host-dlq" if is_https(connection) else "dlq"
 
 
 def too_many(wait: float) -> TooManyRequestsException:
-    """Not now: and when."""
+    """Return a 429 error with the time after which to retry."""
     return TooManyRequestsException(
-        "too many wrong tokens", headers={"Retry-After": str(int(wait) + 1)}
+        "too many invalid tokens: retry later", headers={"Retry-After": str(int(wait) + 1)}
     )
 
 
-def unknown() -> NotAuthorizedException:
-    """Whoever this is: the same for all that may be wrong."""
+def unauthenticated() -> NotAuthorizedException:
+    """Return a 401 error, the same for every reason."""
     return NotAuthorizedException(
-        "a valid token or session is needed",
+        "a valid token or session is required",
         headers={"WWW-Authenticate": 'Bearer realm="deadletter"'},
     )

@@ -1,8 +1,8 @@
 """
 Guards: the role that each route needs.
 
-Every route names the role it needs, `guards=[needs(Role.READER)]`, or stands in
-`OPEN`. Inside a route `who: Pass` is the caller, see `dependencies`.
+Every route names the role it needs, `guards=[needs(Role.READER)]`, or is listed in
+`OPEN`. A route gets the caller as `who: Who`, see `dependencies`.
 """
 
 import asyncio
@@ -22,64 +22,65 @@ from deadletter.core.errors import BackendError, Conflict, DeadLetterError
 from deadletter.office.replay_sender import Denied
 from deadletter.ports import AccessStore, Clock
 
-from .authenticator import Authenticator, Caller, shows_proof
-from .hosts import Connection, refuse_being_sent
+from .authenticator import Authenticator, Caller, has_csrf_token
+from .hosts import Connection, reject_cross_site
 
 OPEN: Final = frozenset(
     {
         ("GET", "/health"),
         ("GET", "/health/live"),
         ("GET", "/health/ready"),
-        ("GET", "/metrics"),  # which looks at tokens itself, see web.metrics
+        ("GET", "/metrics"),  # the route checks tokens itself, see server.health
         ("GET", "/api/openapi.json"),
         ("POST", "/api/v1/session"),
     }
 )
-"""Method and path of what anybody may ask for."""
+"""Method and path of the routes that need no token."""
 WHO: Final = "who"
 _PIECE: Final = 64 * 1024  # bytes of a long answer
 
 
-class CutShort(Exception):
-    """An answer that had begun ends here, and is not whole."""
+class AccessLost(Exception):
+    """The caller lost access during an answer, which ends incomplete."""
 
 
 class Needs(Struct, frozen=True):
-    """A guard that lets in who has this role, or one above it."""
+    """A guard that admits callers with this role or a higher one."""
 
     role: Role
     recorded: bool = False
 
     async def __call__(self, connection: Connection, _: BaseRouteHandler) -> None:
-        """401 for somebody unknown, 403 for somebody who may not."""
+        """Raise 401 for an unknown caller, 403 for one without the role."""
         await admit(connection, self.role)
         if self.recorded:
             known = await caller(connection)
             if known.session is not None:
-                refuse_being_sent(connection, shows_proof(connection, known.session))
+                reject_cross_site(connection, has_csrf_token(connection, known.session))
             elif authenticator(connection).access is None:
-                refuse_being_sent(connection, proof=True)
+                reject_cross_site(connection, has_proof=True)
 
 
 @cache
 def needs(role: Role, *, recorded: bool = False) -> Needs:
     """
-    The guard of a route for `role` and above.
+    Return the guard of a route for `role` and above.
 
-    A GET that is `recorded` in the audit is not for browsers that other sites sent.
+    A GET that is `recorded` in the audit rejects requests that other sites start in a
+    browser.
     """
     return Needs(role, recorded)
 
 
 async def admit(connection: Connection, role: Role) -> Identity:
     """
-    The caller, if they have this role; for what is not a route of its own.
+    Return the caller; raise 403 if the caller does not have this role.
 
-    Asking again costs nothing: each request finds out once who it comes from.
+    The caller is determined once for each request.
     """
     who = (await caller(connection)).who
     if not who.may(role):
-        raise PermissionDeniedException(f"this needs the role {role}, not {who.role}")
+        raise PermissionDeniedException(f"this requires the role {role}, and you have {who.role}")
     return who
 
 
@@ -89,16 +90,16 @@ async def caller(connection: Connection) -> Caller:
     if not isinstance(known, Caller):
         known = await authenticator(connection).caller(connection)
         connection.scope["auth"], connection.scope["user"] = known, known.who
-        # The log of requests sees this one also where the scope is a copy.
+        # The access log sees the state even if the scope is a copy.
         connection.scope["state"][WHO] = known.who
     return known
 
 
-async def is_still_known(connection: Connection) -> bool:
+async def has_access(connection: Connection) -> bool:
     """
     Return whether the caller still has access, for long answers.
 
-    Not if the store cannot tell: they may ask anew.
+    False if the store is unavailable: the caller can send the request again.
     """
     before = await caller(connection)
     try:
@@ -107,34 +108,33 @@ async def is_still_known(connection: Connection) -> bool:
         return False
 
 
-async def while_known(connection: Connection, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def while_authorized(
+    connection: Connection, parts: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
     """
-    The parts of a long answer, for as long as who asked would be let in again.
+    Yield the parts of a long answer; raise AccessLost when the caller loses access.
 
-    What is cut short ends with an error, so that nobody takes it for the whole.
+    The error ends the connection, so that the client notices that the answer is
+    incomplete.
     """
-    gone = asyncio.Event()
+    revoked = asyncio.Event()
     known = await caller(connection)
-    with authenticator(connection).watching(known, gone.set):
+    with authenticator(connection).watching(known, revoked.set):
         async for part in parts:
-            if not await is_still_known(connection):
-                raise _cut_short()
-            # A client that reads slowly is sent no more than little at a time.
+            if not await has_access(connection):
+                raise AccessLost("the caller lost access")
+            # In small pieces, because a client may read slowly.
             for start in range(0, len(part), _PIECE):
-                if gone.is_set():
-                    raise _cut_short()
+                if revoked.is_set():
+                    raise AccessLost("the caller lost access")
                 yield part[start : start + _PIECE]
 
 
-def _cut_short() -> CutShort:
-    return CutShort("whoever asked for this is let in no more")
-
-
 def authenticator(connection: Connection) -> Authenticator:
-    """The door of this server: made with the first request, kept in its state."""
+    """Return the authenticator of this server, created with the first request."""
     state = connection.app.state
     if "authenticator" not in state:
-        state.authenticator = Authenticator(state.place.access, state.place.clock)
+        state.authenticator = Authenticator(state.context.access, state.context.clock)
     known: Authenticator = state.authenticator
     return known
 
@@ -144,17 +144,16 @@ async def _who(request: Request[Any, Any, Any]) -> Identity:
 
 
 dependencies: Final = {"who": Provide(_who)}
-"""For the app: what routes may ask for by name."""
+"""Dependencies that routes can name as parameters."""
 
 
-# Which mailboxes and queues are any of a caller's business.
-# One rule for both surfaces, /api/v1 and /v1: whoever is limited to some mailboxes
-# neither reaches others, nor leads anything there, nor takes away what others use. What
-# they may not see is answered as what is not there, and named nowhere.
+# Access to mailboxes and queues, with the same rules for /api/v1 and /v1. A caller who is
+# limited to some mailboxes cannot use others, send anything there, or delete what other
+# callers use. A mailbox that the caller may not see is answered like a missing one.
 
 
 class Connected(Protocol):
-    """A mailbox or lease queue, and where what dies in it goes."""
+    """A mailbox or lease queue, and its dead queue."""
 
     @property
     def name(self) -> str: ...
@@ -163,7 +162,7 @@ class Connected(Protocol):
 
 
 def check_seen(who: Identity, mailbox: str, missing: Callable[[str], DeadLetterError]) -> None:
-    """Refuse a mailbox that somebody may not see, as one that is not there."""
+    """Raise the error of a missing mailbox if the caller may not see it."""
     if not who.sees(mailbox):
         raise missing(mailbox)
 
@@ -171,28 +170,28 @@ def check_seen(who: Identity, mailbox: str, missing: Callable[[str], DeadLetterE
 async def check_uses(
     who: Identity,
     mailbox: str,
-    there: Callable[[], Awaitable[Iterable[Connected]]],
+    list_all: Callable[[], Awaitable[Iterable[Connected]]],
     *,
     leads_to: str | None = None,
 ) -> None:
     """
-    Refuse a change that touches how mailboxes of others are connected.
+    Raise Conflict for a change that affects mailboxes the caller may not see.
 
-    That is: to delete the dead queue of one, to make it have a dead queue or an end of
-    its own, or to lead dead messages (`leads_to`) where they would be led on.
+    For example, the mailbox is the dead queue of such a mailbox; or the new dead queue
+    (`leads_to`) has such a mailbox as its own dead queue.
     """
     if not who.sources:
         return
-    for other in await there():
+    for other in await list_all():
         if other.dead_queue == mailbox and not who.sees(other.name):
             raise Conflict(
-                f"{mailbox} is the dead queue of a mailbox that is none of yours: ask"
-                " somebody who sees all of them"
+                f"{mailbox} is the dead queue of a mailbox that your token does not see:"
+                " use a token that sees all mailboxes"
             )
         if other.name == leads_to and not _sees(who, other.dead_queue):
             raise Conflict(
-                f"{leads_to} has a dead queue that is none of yours, and a dead queue"
-                " cannot have its own: choose another one"
+                f"{leads_to} has a dead queue that your token does not see, and a dead"
+                " queue must not have one of its own: choose another one"
             )
 
 
@@ -202,9 +201,10 @@ def _sees(who: Identity, mailbox: str | None) -> bool:
 
 def replay_rights(access: AccessStore | None, clock: Clock) -> Denied:
     """
-    Say why a replay may not be sent any more; None while it may.
+    Return a function that says why a replay may no longer be sent; None if it may.
 
-    One that no token let run, but the command or a server without access, may be sent.
+    A replay that was not started with a token, but by the command or by a server
+    without access control, may always be sent.
     """
 
     async def denied(campaign: Campaign) -> str | None:
@@ -214,13 +214,13 @@ def replay_rights(access: AccessStore | None, clock: Clock) -> Denied:
             if token.to.principal == campaign.runs_as:
                 break
         else:
-            return "the token that let it run was revoked"
+            return "the token that started it was revoked"
         if token.is_over(clock.now()):
-            return "the token that let it run has expired"
+            return "the token that started it has expired"
         if not token.to.may(Role.OPERATOR):
-            return "the token that let it run may not replay"
+            return "the token that started it may not replay"
         if campaign.to is not None and not token.to.sees(campaign.to):
-            return "the token that let it run may not replay to that mailbox"
+            return "the token that started it may not replay to that mailbox"
         return None
 
     return denied

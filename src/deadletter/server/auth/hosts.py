@@ -29,20 +29,20 @@ def bind_problem(host: str, access: bool) -> str | None:
 
 
 def proxy_problem(proxies: Iterable[str]) -> str | None:
-    """Return why one of these does not identify a proxy; or None."""
+    """Return why one of these is not a valid proxy; or None."""
     for proxy in proxies:
         try:
             is_all = proxy.strip() == EVERYBODY or not ip_network(proxy).prefixlen
         except ValueError:
             return (
-                f"serve.proxies has {proxy!a}, and requests come from addresses: give"
-                " one, such as 10.0.0.7, or a network, such as 10.0.0.0/24."
+                f"serve.proxies contains {proxy!a}, which is not an address: give an"
+                " address, such as 10.0.0.7, or a network, such as 10.0.0.0/24."
             )
         if is_all:
             return (
-                f"serve.proxies has {proxy!a}, so everybody could say which address"
-                " they come from, and sign-ins would not be limited: give the addresses"
-                " of your proxies, such as 10.0.0.7, or their network, 10.0.0.0/24."
+                f"serve.proxies contains {proxy!a}, so every client could forge its"
+                " address, and sign-ins would not be limited: give the addresses of your"
+                " proxies, such as 10.0.0.7, or their network, such as 10.0.0.0/24."
             )
     return None
 
@@ -62,9 +62,9 @@ PAGES: Final = (
     " font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none';"
     " frame-ancestors 'none'"
 )
-"""The policy that pages of ours ask for: what is ours runs, and nothing else."""
+"""The policy of the server's own pages: only scripts of the server run."""
 
-# Bodies of messages are among the rest: whatever they are, nothing in them runs.
+# Other answers may contain bodies of messages: nothing in them may run.
 _DATA: Final = (
     b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
 )
@@ -79,26 +79,26 @@ _POLICY: Final = POLICY.encode()
 _KEPT: Final = b"cache-control"
 _NEVER: Final = b"no-store"
 OF_ANSWERS: Final = {**_ALWAYS, _POLICY: _DATA, _KEPT: _NEVER}
-"""The headers of an answer that says nothing else, such as the HTTP server's own."""
+"""The security headers of an answer without headers of its own."""
 
 
 async def security_headers(message: Message, _: Scope) -> None:
     """
-    For the app's `before_send`: there even errors without a route come by.
+    Add security headers to an answer; for `before_send`, which also sees errors.
 
-    Only a response that names how long it may be kept is kept anywhere.
+    Only a response with a `max-age` may be cached.
     """
     if message["type"] != "http.response.start":
         return
     given = [(name.lower(), value) for name, value in message.get("headers", ())]
     named = dict(given)
-    ours = dict(_ALWAYS)
+    added = dict(_ALWAYS)
     if _POLICY not in named:
-        ours[_POLICY] = _DATA
+        added[_POLICY] = _DATA
     if b"max-age" not in named.get(_KEPT, b""):
-        ours[_KEPT] = _NEVER
-    theirs = [one for one in given if one[0] not in ours]
-    message["headers"] = [*theirs, *ours.items()]
+        added[_KEPT] = _NEVER
+    others = [one for one in given if one[0] not in added]
+    message["headers"] = [*others, *added.items()]
 
 
 Connection: TypeAlias = ASGIConnection[Any, Any, Any, Any]
@@ -108,61 +108,62 @@ _is_host: Final = re.compile(
 
 
 def refuse_tokens_in_urls(connection: Connection) -> None:
-    """400 for a URL with a token in it, whoever would be let in otherwise."""
+    """Raise 400 if the URL contains a token, even for valid callers."""
     texts = [connection.scope["path"]]
     if query := connection.scope.get("query_string", b"").decode("latin-1"):
         texts += (query, unquote(query))
     if shows_token(texts):
         raise ClientException(
-            "a token was in the URL, where logs and histories keep it: revoke it, and"
-            " send tokens in the Authorization header"
+            "the URL contains a token, and logs and histories keep URLs: revoke the token,"
+            " and send tokens in the Authorization header"
         )
 
 
 def refuse_odd_hosts(scope: Scope) -> None:
     """
-    400 unless a request says once and clearly which host it is for.
+    Raise 400 unless a request has exactly one valid Host header.
 
-    A proxy in front of us and we ourselves could take two of them differently.
+    With several, a proxy and this server could use different ones.
     """
     hosts = _of(scope, b"host")
-    is_old = scope.get("http_version") in {"1.0", "0.9"}  # which need not say it
+    is_old = scope.get("http_version") in {"1.0", "0.9"}  # where Host is optional
     if (hosts or not is_old) and (len(hosts) != 1 or not _is_host(hosts[0])):
         raise ClientException(
-            f"a request names one host, such as 127.0.0.1:8418, and this one has"
-            f" {len(hosts)} Host headers or one that is malformed: send one"
+            "a request must have one valid Host header, such as 127.0.0.1:8418; this one"
+            f" has {len(hosts)}, or a malformed one"
         )
 
 
 def refuse_other_sites(scope: Scope) -> None:
     """
-    With access off, only what is asked of this machine by itself is answered.
+    Raise 403 for requests of other machines and sites, while access is off.
 
-    A page from anywhere can have the browser it is shown in ask for us: under a name
-    of its own that leads here, which `Host` tells, or across, which `Origin` tells.
+    A page of any site can make a browser on this machine send requests here: through a
+    name of its own that resolves to 127.0.0.1, which `Host` shows, or cross-origin,
+    which `Origin` shows.
     """
     hosts, origins = _of(scope, b"host"), _of(scope, b"origin")
     if not _is_from_here("".join(hosts), origins[0] if origins else None):
         raise PermissionDeniedException(
-            "access is off, so only this machine is answered, asked as localhost or"
-            " 127.0.0.1 and by no other site"
+            "access is off, so only requests of this machine to localhost or 127.0.0.1,"
+            " and not from other sites, are answered"
         )
 
 
-def refuse_being_sent(connection: Connection, proof: bool) -> None:
+def reject_cross_site(connection: Connection, has_proof: bool) -> None:
     """
-    403 where another site's link or form leads a browser to what is recorded.
+    Raise 403 if a link or form of another site starts a request that is recorded.
 
-    Browsers tell where a request comes from in `Sec-Fetch-Site`. Over plain http they
-    may not: then whoever comes with a cookie shows their proof, as for changes.
+    Browsers send the origin in `Sec-Fetch-Site`, but perhaps not over plain HTTP. Then a
+    request with a cookie needs its CSRF token, as for changes.
     """
-    sent_by = connection.headers.get("sec-fetch-site")
-    if sent_by is None and proof:
+    site = connection.headers.get("sec-fetch-site")
+    if site is None and has_proof:
         return
-    if sent_by not in {"same-origin", "none"}:
+    if site not in {"same-origin", "none"}:
         raise PermissionDeniedException(
-            "this is recorded, so no other site may lead a browser here: open it from"
-            " the console, or send a token in the Authorization header"
+            "this request is recorded in the audit, so other sites must not start it:"
+            " send a token in the Authorization header"
         )
 
 
@@ -175,6 +176,6 @@ def _is_from_here(host: str, origin: str | None) -> bool:
     try:
         asked = urlsplit(f"//{host}").hostname or ""
         is_across = origin is not None and urlsplit(origin).netloc != host
-    except ValueError:  # that is no URL
+    except ValueError:  # not a valid URL
         return False
     return is_local(asked) and not is_across

@@ -1,4 +1,4 @@
-"""Handing out tokens and taking them back, audited; no wire in here."""
+"""Tokens of an office: issue, list and revoke them, recorded in the audit."""
 
 import re
 import secrets
@@ -23,7 +23,7 @@ from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By
 from deadletter.ports import AccessStore, Clock, LetterStore
 
-# 256 bits of chance need no slow hash: there is nothing to try out.
+# A random secret of 256 bits needs no slow hash, because it cannot be guessed.
 _SECRET: Final = 32
 _PRINCIPAL: Final = 16
 _SHAPE: Final = r"dlq_[a-z0-9]{1,16}_[0-9a-f]{64}"
@@ -40,7 +40,7 @@ def mint(
     expires_at: datetime | None = None,
     id: str | None = None,
 ) -> tuple[Token, str]:
-    """A new token as it is kept, and as it is shown this once."""
+    """Return a new token as it is stored, and the text that is shown once."""
     name = id or secrets.token_hex(5)
     shown = f"dlq_{name}_{secrets.token_hex(_SECRET)}"
     token = Token(
@@ -63,8 +63,8 @@ def token_hash(shown: str) -> str:
     """
     Return the hash by which a token is stored.
 
-    Whatever is shown costs one hash of a short text: what cannot be a token is
-    answered with the hash of nothing, which no token has.
+    A malformed token gets the hash of an empty text, which no token has. So each
+    attempt costs one hash of a short text.
     """
     return _hash(shown if _is_token(shown) else "", b"dlq-token")
 
@@ -84,11 +84,11 @@ def _hash(text: str, person: bytes) -> str:
 
 
 FIRST_LASTS: Final = timedelta(hours=24)
-_MOST: Final = 100  # mailboxes one may be limited to
+_MOST: Final = 100  # mailboxes of one token
 
 
 class Keys:
-    """The tokens of one office. Whatever is done with them is in its audit."""
+    """The tokens of one office. All changes are recorded in its audit."""
 
     def __init__(self, access: AccessStore, store: LetterStore, clock: Clock) -> None:
         self._access = access
@@ -99,11 +99,11 @@ class Keys:
         self, to: Identity, by: By, *, expires_at: datetime | None = None, id: str | None = None
     ) -> tuple[Token, str]:
         """
-        A new token as it is kept, and as it is shown this once.
+        Create a token; return it as it is stored, and the text that is shown once.
 
-        What cannot be is a ConfigError; an `id` that is taken, a Conflict, and so is
-        a name that stands for another view, or looks like that of somebody else:
-        readers of the audit could not tell who did something.
+        Raises ConfigError for invalid values. Raises Conflict if the `id` exists, if the
+        name belongs to a token with other mailboxes, or if it looks like another name:
+        the audit would be ambiguous.
         """
         now = self._clock.now()
         _check(to)
@@ -111,47 +111,47 @@ class Keys:
         for known in await self._access.tokens():
             if known.to.name == to.name and {*known.to.sources} != {*to.sources}:
                 raise Conflict(
-                    f"there is a token called {to.name!r} that sees other mailboxes:"
-                    " take another name, or revoke it first"
+                    f"there is already a token named {to.name!r} that sees other mailboxes:"
+                    " choose another name, or revoke that token first"
                 )
             if known.to.name != to.name and skeleton(known.to.name) == looks:
                 raise Conflict(
-                    f"{to.name!a} looks like the name of another token: take one that"
-                    " nobody mistakes for it"
+                    f"{to.name!a} looks like the name of another token: choose a name that"
+                    " cannot be confused with it"
                 )
         if expires_at is not None and expires_at <= now:
-            raise ConfigError("the token would have expired already")
+            raise ConfigError(f"expires_at must be in the future, got {expires_at}")
         token, shown = mint(to, at=now, by=by.actor, expires_at=expires_at, id=id)
         await self._access.add_token(token)
-        # Nobody knows the secret before the audit knows of the token.
-        await self._store.record("issue", target(token.id), by, _told(token))
+        # The secret is returned only after the token is in the audit.
+        await self._store.record("issue", target(token.id), by, _audit_detail(token))
         return token, shown
 
     async def list(self, seen_by: Identity | None = None) -> list[Token]:
-        """Tokens by name: those that see no more than the one who asks."""
+        """Return tokens by name; with `seen_by` those that see no more than that caller."""
         tokens = await self._access.tokens()
         return [t for t in tokens if seen_by is None or covers(seen_by, t.to)]
 
     async def revoke(self, id: str, by: By, *, seen_by: Identity | None = None) -> Token:
         """
-        End a token and its sessions, everywhere, now.
+        Revoke a token and its sessions on all servers immediately.
 
-        One that is not theirs to see is NotFound, as one that is not there.
+        Raises NotFound if it does not exist, or if the caller may not see it.
         """
         token = next((t for t in await self.list(seen_by) if t.id == id), None)
         if token is None:
             raise NotFound(f"there is no token {id}")
-        await self._store.record("revoke", target(id), by, _told(token))
+        await self._store.record("revoke", target(id), by, _audit_detail(token))
         await self._access.revoke(id)
         return token
 
 
 async def first_token(access: AccessStore, store: LetterStore, clock: Clock) -> str | None:
     """
-    A token for the first administrator, to be shown once; None if there are tokens.
+    Create a token for the first administrator; return None if there are valid tokens.
 
-    It lasts a day: long enough to make others. Of several servers that start at
-    once, one makes it. When all tokens have expired, it is the first time again.
+    It is valid for a day, to create other tokens with it. If several servers start at
+    once, one of them creates it. It is created again when all tokens have expired.
     """
     now = clock.now()
     if any(not t.is_over(now) for t in await access.tokens()):
@@ -183,15 +183,15 @@ def target(id: str) -> str:
 
 def _check(to: Identity) -> None:
     if problem := name_problem(to.name):
-        raise ConfigError(f"{problem}: a token's name is the actor in the audit")
+        raise ConfigError(f"{problem}: the name of a token is the actor in the audit")
     if len(to.sources) > _MOST:
-        raise ConfigError(f"a token is limited to {_MOST} mailboxes at most")
+        raise ConfigError(f"a token can have at most {_MOST} sources, got {len(to.sources)}")
     for source in to.sources:
         if not source or not source.isprintable():
-            raise ConfigError(f"{source!a} is no name of a mailbox")
+            raise ConfigError(f"{source!a} is not a valid name of a mailbox")
 
 
-def _told(token: Token) -> str:
+def _audit_detail(token: Token) -> str:
     sees = ", ".join(token.to.sources) or "all mailboxes"
     until = f"until {token.expires_at:%Y-%m-%dT%H:%M:%SZ}" if token.expires_at else ""
     parts = (token.to.name, token.to.role, sees, until)
@@ -213,5 +213,5 @@ def view(token: Token) -> TokenView:
 
 
 def issued(token: Token, shown: str) -> IssuedToken:
-    """A new token, this once with its secret."""
+    """Return the public part of a new token together with its secret."""
     return IssuedToken(**structs.asdict(view(token)), token=shown)

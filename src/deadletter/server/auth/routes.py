@@ -14,19 +14,19 @@ from deadletter.core.access import Identity, IssuedToken, Role, Session, Token, 
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.letter import By
 from deadletter.server.context import Here, ServerContext, Who
-from deadletter.server.idempotency import SHOWN_ONCE, middleware, seen_before
+from deadletter.server.idempotency import SHOWN_ONCE, middleware, replayed_answer
 
-from .authenticator import cookie_name, is_https, unknown
+from .authenticator import cookie_name, is_https, unauthenticated
 from .guards import authenticator, caller, needs
 from .hosts import Connection
 from .keys import Keys, covers, issued, new_secret, session_hash, target, view
 
 _ANYBODY: Final = [needs(Role.READER)]
-_LARGEST: Final = 128 * 1024  # bytes that are read of somebody who is not known yet
+_LARGEST: Final = 128 * 1024  # bytes of a sign-in, because the caller is still unknown
 
 
 class SignIn(Struct, frozen=True, forbid_unknown_fields=True):
-    """The token of somebody who signs in."""
+    """A token to sign in with."""
 
     token: Annotated[str, Meta(examples=["dlq_0f3a9c51d2_…"])]
 
@@ -38,34 +38,34 @@ class Whoami(Struct, frozen=True, kw_only=True):
     role: Role
     sources: tuple[str, ...]  # sees only these mailboxes; empty: all
     csrf: str | None = None  # to be sent as X-CSRF-Token with every change
-    expires_at: datetime | None = None  # when the session is over
+    expires_at: datetime | None = None  # of the session
 
 
 @post("/session", operation_id="sign_in", request_max_body_size=_LARGEST)
 async def sign_in(
-    request: Request[Any, Any, Any], place: Here, data: JSONBody[SignIn]
+    request: Request[Any, Any, Any], context: Here, data: JSONBody[SignIn]
 ) -> Response[Whoami]:
     """
-    Show a token, get a session.
+    Sign in with a token and get a session.
 
-    The session comes as a cookie that scripts cannot read. Changes made with it need
-    its `csrf` in the header X-CSRF-Token.
+    The session is a cookie that scripts cannot read. Changes with a session need its
+    `csrf` in the header X-CSRF-Token.
     """
-    if place.access is None:
-        raise Conflict("access is off: nobody has to sign in")
+    if context.access is None:
+        raise Conflict("access is off: no sign-in is needed")
     if request.content_type[0] != "application/json":
-        # A form on somebody else's page can send text, but not call it this.
-        raise HTTPException("send application/json", status_code=415)
-    token = await authenticator(request).sign_in(request, data.token, place.store)
-    shown, session = _session(token, place)
+        # A form of another site cannot send this content type.
+        raise HTTPException("the content type must be application/json", status_code=415)
+    token = await authenticator(request).sign_in(request, data.token, context.store)
+    shown, session = _session(token, context)
     try:
-        await place.access.open_session(session)
-    except NotFound:  # revoked in between
-        raise unknown() from None
-    await place.store.record("sign-in", target(token.id), By(token.to.name))
-    # Whatever session the browser brought along is not continued.
+        await context.access.open_session(session)
+    except NotFound:  # revoked in the meantime
+        raise unauthenticated() from None
+    await context.store.record("sign-in", target(token.id), By(token.to.name))
+    # An earlier session of the browser ends.
     if old := request.cookies.get(cookie_name(request)):
-        await place.access.close_session(session_hash(old))
+        await context.access.close_session(session_hash(old))
     lasts = session.expires_at - session.created_at
     return Response(
         _whoami(token.to, session),
@@ -81,19 +81,19 @@ async def get_session(request: Request[Any, Any, Any]) -> Whoami:
 
 
 @delete("/session", guards=_ANYBODY, operation_id="sign_out", status_code=204)
-async def sign_out(request: Request[Any, Any, Any], place: Here) -> Response[None]:
-    """End the session; with a token there is none, and nothing happens."""
+async def sign_out(request: Request[Any, Any, Any], context: Here) -> Response[None]:
+    """End the session. Does nothing for a caller with a token."""
     known = await caller(request)
-    if place.access is not None and known.session is not None:
-        await place.access.close_session(known.session.hash)
+    if context.access is not None and known.session is not None:
+        await context.access.close_session(known.session.hash)
         by = By(known.who.name)
-        await place.store.record("sign-out", target(known.session.token_id), by)
+        await context.store.record("sign-out", target(known.session.token_id), by)
     return Response(None, cookies=[_cookie(request, "", max_age=0)])
 
 
-def _session(token: Token, place: ServerContext) -> tuple[str, Session]:
-    now, shown = place.clock.now(), new_secret()
-    ends = now + timedelta(hours=place.settings.serve.session_hours)
+def _session(token: Token, context: ServerContext) -> tuple[str, Session]:
+    now, shown = context.clock.now(), new_secret()
+    ends = now + timedelta(hours=context.settings.serve.session_hours)
     session = Session(
         hash=session_hash(shown),
         to=token.to,
@@ -122,7 +122,7 @@ def _cookie(connection: Connection, value: str, *, max_age: int) -> Cookie:
         max_age=max_age,
         httponly=True,
         secure=is_https(connection),
-        # Links in alerts lead here: lax lets those arrive signed in, and no more.
+        # Links in alerts open pages here: lax sends the cookie with those links only.
         samesite="lax",
     )
 
@@ -148,16 +148,17 @@ class NewToken(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @get("/tokens", guards=_ADMIN, operation_id="list_tokens")
-async def list_tokens(place: Here, who: Who) -> list[TokenView]:
-    """The tokens there are, by name and all at once; never what they are known by."""
-    return [view(token) for token in await keys(place).list(who)]
+async def list_tokens(context: Here, who: Who) -> list[TokenView]:
+    """Return all tokens by name, without their secrets."""
+    return [view(token) for token in await keys(context).list(who)]
 
 
-def _made_before(answered: bytes) -> Conflict:
-    made = msgspec.json.decode(answered, type=TokenView)
+def _created_before(answer: bytes) -> Conflict:
+    token = msgspec.json.decode(answer, type=TokenView)
     return Conflict(
-        f"token {made.id} was made with this key, and a token is shown once only: if"
-        " nobody has it, revoke it and make another with a new key"
+        f"token {token.id} was created with this idempotency key, and its secret is shown"
+        " only once: if you do not have it, revoke the token and create another one with"
+        " a new key"
     )
 
 
@@ -165,45 +166,45 @@ def _made_before(answered: bytes) -> Conflict:
     "/tokens",
     guards=_ADMIN,
     operation_id="issue_token",
-    before_request=seen_before,
+    before_request=replayed_answer,
     middleware=[middleware],
-    opt={SHOWN_ONCE: _made_before},
+    opt={SHOWN_ONCE: _created_before},
 )
-async def issue_token(place: Here, who: Who, data: JSONBody[NewToken]) -> Response[IssuedToken]:
+async def issue_token(context: Here, who: Who, data: JSONBody[NewToken]) -> Response[IssuedToken]:
     """
-    Make a token. It is shown in this answer and never again.
+    Create a token. Its secret is in this answer and is never shown again.
 
-    An `Idempotency-Key` makes sure that it is made once. The secret is not kept for
-    that: the same request again is a conflict, which names the token.
+    With an `Idempotency-Key` it is created only once. The secret is not stored: the same
+    request again is a conflict that names the token.
 
-    Nobody can make one that sees more mailboxes than they do, and who is limited to
-    some names it after themselves: `mail-team` makes `mail-team/ci`.
+    A token cannot see more mailboxes than its creator. A creator who is limited to some
+    mailboxes uses its own name as a prefix: `mail-team` creates `mail-team/ci`.
     """
     to = Identity(name=data.name, role=data.role, sources=data.sources)
     if who.sources and not f"{data.name}/".startswith(f"{who.name}/"):
         raise PermissionDeniedException(
-            f"names that you hand out begin with your own: {who.name}/{data.name}"
+            f"the name must begin with your own name, such as {who.name}/{data.name}"
         )
     if not covers(who, to):
         raise PermissionDeniedException(
-            f"you see only {', '.join(who.sources)}: name mailboxes among these"
+            f"you see only {', '.join(who.sources)}: choose sources among these"
         )
     by = By(who.name, data.reason)
-    token, shown = await keys(place).issue(to, by, expires_at=data.expires_at)
+    token, shown = await keys(context).issue(to, by, expires_at=data.expires_at)
     return Response(issued(token, shown))
 
 
 @delete("/tokens/{id:str}", guards=_ADMIN, operation_id="revoke_token")
-async def revoke_token(place: Here, who: Who, id: _Id, reason: _Reason = "") -> None:
-    """End a token and every session opened with it, everywhere, at once."""
-    await keys(place).revoke(id, By(who.name, reason), seen_by=who)
+async def revoke_token(context: Here, who: Who, id: _Id, reason: _Reason = "") -> None:
+    """Revoke a token and its sessions on all servers immediately."""
+    await keys(context).revoke(id, By(who.name, reason), seen_by=who)
 
 
-def keys(place: ServerContext) -> Keys:
-    """The tokens of this place; with access off there are none."""
-    if place.access is None:
+def keys(context: ServerContext) -> Keys:
+    """Return the tokens of this office; raise Conflict if access is off."""
+    if context.access is None:
         raise Conflict("access is off: there are no tokens here")
-    return Keys(place.access, place.store, place.clock)
+    return Keys(context.access, context.store, context.clock)
 
 
 routes: Final[list[Any]] = [
