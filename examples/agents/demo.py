@@ -16,9 +16,9 @@ from urllib.request import urlopen
 from servers import Redis
 from stage import Process, Stage
 
-from .__main__ import main, speak_on_stderr
+from .__main__ import log_to_stderr, main
 from .agent import Question
-from .post import Post
+from .backend import Backend
 from .requests import MainLoopRequest
 from .service import Mailboxes, mailboxes
 
@@ -31,7 +31,7 @@ SAMPLES = [
 
 
 class Story:
-    """What happens, and the commands by which a person would make it happen."""
+    """The steps of the demo, with the commands that a person would type."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -44,7 +44,7 @@ class Story:
             "AGENTS_URL": stage.server(Redis).url,
             "AGENTS_OFFICE": f"sqlite:///{stage.place}/letters.db",
             "AGENTS_FACTS": str(self._facts),
-            "AGENTS_TOOLS": "agents.flawed",
+            "AGENTS_TOOLS": "agents.crashing_tool",
             "AGENTS_MAX_DELIVERIES": "2",
             "AGENTS_BACKOFF_STEP": "0.1",
             "AGENTS_VISIBILITY": "1",
@@ -57,8 +57,8 @@ class Story:
 
     def tell(self) -> None:
         chapter, say = self._stage.chapter, self._stage.say
-        with Post(self.env["AGENTS_URL"], office=self.env["AGENTS_OFFICE"]) as post:
-            boxes = mailboxes(post)
+        with Backend(self.env["AGENTS_URL"], office=self.env["AGENTS_OFFICE"]) as backend:
+            boxes = mailboxes(backend)
             chapter("Questions are answered with tools")
             self.command("ask", "What is 6 * 7?", "Convert 5 km to miles")
 
@@ -72,7 +72,7 @@ class Story:
             say("facts.json now knows about Godot")
             asker = self._asker(boxes)
             self.command("replay", "--error", "ResourceNotFound")
-            self._stage.until("the replay", lambda: self._states(post) == "replayed")
+            self._stage.until("the replay", lambda: self._states(backend) == "replayed")
             say("its letter is replayed: the copy was seen and settled")
             (late,) = boxes.answers(asker).receive(wait_time_seconds=10)
             assert late.body.output is not None
@@ -138,17 +138,17 @@ class Story:
         self.command("ask", "What is 1 + 1?")
 
     def _asker(self, boxes: Mailboxes) -> str:
-        """Whom the dead letter's answer is for."""
+        """Return the reply mailbox of the dead request."""
         (message,) = boxes.dead_requests.receive()
         message.nack()
         return str(message.body.reply_to)
 
-    def _states(self, post: Post) -> str:
+    def _states(self, backend: Backend) -> str:
         async def asked() -> str:
-            counts = await (await post.letters()).counts()
+            counts = await (await backend.letters()).counts()
             return ", ".join(counts["requests"])
 
-        return post.call(asked())
+        return backend.call(asked())
 
     def _asked(self, path: str) -> str:
         with urlopen(f"http://127.0.0.1:{self._health}{path}", timeout=10) as answer:
@@ -159,7 +159,7 @@ class Story:
 
 
 def run(*, once: bool) -> None:
-    speak_on_stderr()
+    log_to_stderr()
     with Stage() as stage:
         story = Story(stage)
         story.tell()

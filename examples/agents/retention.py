@@ -1,45 +1,99 @@
-"""Letting go of dead letters when their time is over."""
+"""Retention: discarding dead letters when their time is over."""
 
+import asyncio
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
+
+import structlog
 
 from deadletter import PROFILES, State
 from deadletter.core.letter import By
 from deadletter.office.retention import Retention
+from deadletter.ports import Clock
+from deadletter.runtime.deliveries import Heartbeat
 
-from .letters import DeadLetter
-from .mailbox import PostMailbox
-from .post import Post
-from .sifting import sift
+from .backend import Backend
+from .dead_letter import DeadLetter
+from .mailbox import BackendMailbox
+from .mailbox_broker import in_thread
+from .mailbox_scan import scan_mailbox
 
-FINISHED = (State.CLOSED, State.REPLAYED, State.DISCARDED)
-BY = By("agents.retention", "its time is over")
+FINISHED: Final = (State.CLOSED, State.REPLAYED, State.DISCARDED)
+BY: Final = By("agents.retention", "its retention period is over")
+EVERY: Final = 3600.0  # seconds between two runs
+log = structlog.get_logger("agents.retention")
 
 
-def tidy(*dead_letters: PostMailbox[Any, None]) -> int:
+class RetentionLoop:
+    """Applies the retention of dead-letter mailboxes and of the office, again and again."""
+
+    name = "retention"
+
+    def __init__(
+        self, backend: Backend, *dead_letters: BackendMailbox[Any, None], every: float = EVERY
+    ) -> None:
+        self.heartbeat = Heartbeat(backend.clock)
+        self._clock: Clock = backend.clock
+        self._backend = backend
+        self._dead_letters = dead_letters
+        self._every = every
+        self._failure: str | None = None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run at once and then regularly, until `stop` is set."""
+        due = self._clock.monotonic()
+        while not stop.is_set():
+            self.heartbeat.beat()
+            if self._clock.monotonic() >= due:
+                await in_thread(self._discard)
+                due = self._clock.monotonic() + self._every
+            try:
+                await asyncio.wait_for(stop.wait(), min(self._every, 10.0))
+            except TimeoutError:
+                continue
+
+    def ready(self) -> str | None:
+        """Return why the last run failed; None if it did not."""
+        return self._failure
+
+    def _discard(self) -> None:
+        try:
+            letters = discard_expired(*self._dead_letters)
+            finished = delete_finished(self._backend)
+        except Exception as error:
+            self._failure = f"retention failed: {error}"
+            log.exception("Retention failed", error=str(error))
+            return
+        self._failure = None
+        if letters or finished:
+            log.info("Retention applied", discarded=letters, deleted=finished)
+
+
+def discard_expired(*dead_letters: BackendMailbox[Any, None]) -> int:
     """
-    Throw away what lies in these longer than their `default_ttl`; how many.
+    Discard letters that are older than the `default_ttl` of their mailbox; return their number.
 
-    The office keeps what nobody has dealt with, however old it is.
+    The office keeps letters that nobody has dealt with, however old they are.
     """
-    return sum(_tidied(box) for box in dead_letters)
+    return sum(scan_mailbox(box, _is_over(box)) for box in dead_letters)
 
 
-def tidy_office(post: Post) -> int:
-    """Delete what is finished and older than the profile keeps it; how many."""
+def delete_finished(backend: Backend) -> int:
+    """Delete finished letters of the office past the profile's period; return their number."""
     kept_for = timedelta(seconds=PROFILES["mailbox"].retention.dead or 0)
 
     async def deleting() -> int:
-        store = await post.letters()
+        store = await backend.letters()
         keep = dict.fromkeys(FINISHED, kept_for)
-        return (await Retention(store, post.clock, keep=keep).run(BY)).letters
+        return (await Retention(store, backend.clock, keep=keep).run(BY)).letters
 
-    return post.call(deleting())
+    return backend.call(deleting())
 
 
-def _tidied(box: PostMailbox[Any, None]) -> int:
+def _is_over(box: BackendMailbox[Any, None]) -> Callable[[DeadLetter[Any]], bool]:
     def is_over(letter: DeadLetter[Any]) -> bool:
-        age = (box.post.clock.now() - letter.dead_lettered_at).total_seconds()
+        age = (box.backend.clock.now() - letter.dead_lettered_at).total_seconds()
         return 0 < box.default_ttl < age
 
-    return sift(box, is_over)
+    return is_over

@@ -1,71 +1,119 @@
 """
-What can be seen from outside: log lines and metrics.
+Log lines and metrics.
 
-The seven `dlq.*` metrics go to OpenTelemetry under these names, and to Prometheus with
-underscores. Log lines are deadletter's own: `buried`, `letter-handled` and others.
+Dead letters are logged as "Message dead-lettered", "Processing dead letter" and "DLQ handler
+failed", one line for each; other events have the names that deadletter gives them. The seven
+`dlq.*` metrics go to OpenTelemetry under these names, and to Prometheus with underscores.
 """
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
+import structlog
 from opentelemetry.metrics import MeterProvider
 from prometheus_client import CollectorRegistry, Counter, start_http_server
 from prometheus_client.core import GaugeMetricFamily
 
-from deadletter.core.events import Event
+from deadletter.core.events import Buried, Event, LetterHandled, LetterRefused, Observer
 from deadletter.core.letter import State
-from deadletter.observe.logs import log_events
+from deadletter.observe.logs import line, log_events
 from deadletter.observe.metrics import Metrics
 from deadletter.observe.telemetry import Meters
+from deadletter.profiles.mailbox import qualified
 from deadletter.system import SystemClock
 
 from .errors import MailboxConnectionError
-from .mailbox import PostMailbox
+from .message import Mailbox
+
+ACTIONS: Final = {"replayed": "replay", "discarded": "discard", "alerted": "alert"}
+
+log = structlog.get_logger("agents.dlq")
+
+
+class LetterLog:
+    """An observer that logs dead letters and their handling, and passes other events on."""
+
+    def __init__(self, others: Observer) -> None:
+        self._others = others
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Buried():
+                log.warning(
+                    "Message dead-lettered",
+                    message_id=line(event.message_id),
+                    request_id=_known(event.request_id),
+                    source_mailbox=line(event.mailbox),
+                    delivery_count=event.attempt,
+                    error_type=line(qualified(event.failure.error_type)),
+                    error_message=line(event.failure.text),
+                )
+            case LetterHandled():
+                action = ACTIONS.get(event.action)
+                log.info(
+                    "Processing dead letter",
+                    message_id=line(event.message_id),
+                    request_id=_known(event.request_id),
+                    age_seconds=round(event.age, 6),
+                    **({} if action is None else {"action": action}),
+                )
+            case LetterRefused():
+                log.error(
+                    "DLQ handler failed",
+                    message_id=line(event.message_id),
+                    request_id=_known(event.request_id),
+                    error=line(event.failure.text),
+                    delay=event.delay,
+                )
+            case _:
+                self._others(event)
 
 
 class Telemetry:
-    """An observer for a Post; logs, counts and times what its loops do."""
+    """An observer for a Backend: logs, counts and times what its loops do."""
 
     def __init__(
         self, *, registry: CollectorRegistry | None = None, provider: MeterProvider | None = None
     ) -> None:
         self.registry = registry or CollectorRegistry()
         self._meters = Meters(provider, system="agents")
-        self._observers = (log_events(SystemClock()), Metrics(self.registry), self._meters)
+        lines = LetterLog(log_events(SystemClock()))
+        self._observers = (lines, Metrics(self.registry), self._meters)
         self._alerts = Counter(
             "dlq_messages",
-            "Dead letters somebody was told of.",
+            "Dead letters that an alert was raised for.",
             ["source", "error_type"],
             registry=self.registry,
         )
-        self._watched: list[PostMailbox[Any, Any]] = []
+        self._watched: list[Mailbox[Any, Any]] = []
 
     def __call__(self, event: Event) -> None:
         for observer in self._observers:
             observer(event)
 
     def count_alert(self, *, source: str, error_type: str) -> None:
+        """Count an alert."""
         self._alerts.labels(source, error_type).inc()
 
-    def watch(self, *dead_letters: PostMailbox[Any, Any]) -> None:
-        """Show how deep these are, whenever somebody looks."""
+    def watch(self, *dead_letters: Mailbox[Any, Any]) -> None:
+        """Show the depth of these mailboxes with each request for metrics."""
         if not self._watched:
             self.registry.register(self)
         self._watched += dead_letters
 
     def depths(self) -> dict[str, int]:
-        """How deep they are now; also told to OpenTelemetry."""
+        """Return the depths, and pass them to OpenTelemetry."""
         found = {box.name: box.approximate_count() for box in self._watched}
         self._meters.show_letters({name: {State.PENDING: depth} for name, depth in found.items()})
         return found
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """Asked when we are registered, which is too early to look."""
+        """Return nothing: the registry asks before there is anything to count."""
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Asked by Prometheus; nothing while the broker cannot be reached."""
+        """Yield the depths for Prometheus; nothing while the broker is unavailable."""
         gauge = GaugeMetricFamily("dlq_queue_depth", "Dead letters waiting.", labels=["mailbox"])
         with suppress(MailboxConnectionError):
             for name, depth in self.depths().items():
@@ -73,6 +121,10 @@ class Telemetry:
             yield gauge
 
     def serve(self, port: int, host: str = "127.0.0.1") -> int:
-        """Answer Prometheus; the port, which the system chose if it was 0."""
+        """Serve the metrics; return the port, which the system chooses if it is 0."""
         server, _ = start_http_server(port, addr=host, registry=self.registry)
         return int(server.server_port)
+
+
+def _known(request_id: str | None) -> str:
+    return line(str(request_id))

@@ -38,4 +38,4 @@ def closed(rig: Rig) -> Iterator[Rig]:
     try:
         yield rig
     finally:
-        rig.post.close()
+        rig.backend.close()

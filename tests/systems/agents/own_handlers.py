@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agents import DeadLetter, DLQConsumer
-from agents.__main__ import speak_on_stderr
+from agents.__main__ import log_to_stderr
 from agents.replay import replay_handler
 from agents.resolvers import CompositeResolver
 from agents.service import Mailboxes, serve
@@ -40,5 +40,5 @@ def consumers(boxes: Mailboxes, telemetry: Telemetry) -> list[DLQConsumer[Any]]:
 
 
 if __name__ == "__main__":
-    speak_on_stderr()
+    log_to_stderr()
     sys.exit(serve(SETTINGS, consumers))

@@ -7,45 +7,46 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from agents import (
+    Backend,
+    BackendMailbox,
     DeadLetter,
     DLQPolicy,
+    FunctionAdapter,
     LoopGroup,
     MainLoop,
     MainLoopConfig,
     MainLoopRequest,
     MainLoopResult,
-    Post,
-    PostMailbox,
     Session,
 )
 from deadletter import NoBackoff
 from deadletter.core.events import Event, Observer
 from deadletter.core.letter import DeadLetter as Kept
 
-AT_ONCE = MainLoopConfig(backoff=NoBackoff(), brake=None)
+AT_ONCE = MainLoopConfig(backoff=NoBackoff())  # else with the default configuration
 Event_ = TypeVar("Event_", bound=Event)
 T = TypeVar("T")
 
 
 class Rig:
-    """A Post of its own, and the mailboxes of a main loop."""
+    """A Backend of its own, and the mailboxes of a main loop."""
 
     def __init__(self, url: str, **options: Any) -> None:
         self.events: list[Event] = []
         self.observers: list[Observer] = [self.events.append]
-        self.post = Post(url, observe=self._observe, **options)
-        self.requests: PostMailbox[MainLoopRequest[str], MainLoopResult[str]] = self.box(
+        self.backend = Backend(url, observe=self._observe, **options)
+        self.requests: BackendMailbox[MainLoopRequest[str], MainLoopResult[str]] = self.box(
             "requests", MainLoopRequest[str]
         )
-        self.dead: PostMailbox[DeadLetter[MainLoopRequest[str]], None] = self.box(
+        self.dead: BackendMailbox[DeadLetter[MainLoopRequest[str]], None] = self.box(
             "requests-dlq", DeadLetter[MainLoopRequest[str]]
         )
-        self.answers: PostMailbox[MainLoopResult[str], None] = self.box(
+        self.answers: BackendMailbox[MainLoopResult[str], None] = self.box(
             "answers", MainLoopResult[str]
         )
 
     def box(self, name: str, body_type: Any = Any, **options: Any) -> Any:
-        return PostMailbox(name=name, client=self.post, body_type=body_type, **options)
+        return BackendMailbox(name=name, client=self.backend, body_type=body_type, **options)
 
     def policy(self, **options: Any) -> DLQPolicy[Any, Any]:
         return DLQPolicy(mailbox=self.dead, **options)
@@ -59,7 +60,9 @@ class Rig:
     ) -> MainLoop[str, str]:
         """A main loop; it has the usual policy unless told otherwise."""
         options.setdefault("dlq", self.policy())
-        return MainLoop(adapter=adapter, requests=self.requests, config=config, **options)
+        return MainLoop(
+            adapter=FunctionAdapter(adapter), requests=self.requests, config=config, **options
+        )
 
     def ask(self, text: str) -> MainLoopRequest[str]:
         request = MainLoopRequest(text)
@@ -95,11 +98,11 @@ class Rig:
         """All letters of the office, newest first."""
 
         async def asked() -> list[Kept]:
-            store = await self.post.letters()
+            store = await self.backend.letters()
             page = await store.find(limit=1000)
             return list(await store.get([head.id for head in page.heads]))
 
-        return self.post.call(asked())
+        return self.backend.call(asked())
 
     def _observe(self, event: Event) -> None:
         for observer in self.observers:

@@ -8,8 +8,8 @@ import pytest
 import structlog
 
 from agents import DeadLetter, DLQConsumer, MainLoopRequest
-from agents.handlers import Alert, Handler, safe
-from agents.retention import tidy, tidy_office
+from agents.letter_handlers import Alert, Handler, safe
+from agents.retention import delete_finished, discard_expired
 from agents.telemetry import Telemetry
 from deadletter.core.events import LetterHandled, LetterRefused
 from deadletter.core.letter import By
@@ -102,14 +102,14 @@ def test_however_often_it_fails_it_is_never_dead_lettered_again(
     assert len(timed.kept()) == 1
     names = [
         queue.options.name
-        for queue in timed.post.call(_queues(timed))
+        for queue in timed.backend.call(_queues(timed))
         if queue.options.name.endswith("-dlq")
     ]
     assert names == ["requests-dlq"]
 
 
 async def _queues(rig: Rig) -> Any:
-    return await (await rig.post.broker()).queues()
+    return await (await rig.backend.broker()).queues()
 
 
 def test_turns_are_polls_however_many_letters_each_brings(rig: Rig) -> None:
@@ -142,7 +142,7 @@ def test_every_turn_is_a_sign_of_life(timed: Rig, turns: int) -> None:
 def test_the_visibility_of_a_run_or_else_of_the_consumer(
     timed: Rig, asked: dict[str, Any], lease: int
 ) -> None:
-    engine: Any = timed.post.call(timed.post.engine())
+    engine: Any = timed.backend.call(timed.backend.engine())
     notes: list[str] = []
     engine.broker = Spy(engine.broker, notes)
     consumer: DLQConsumer[Any] = DLQConsumer(mailbox=timed.dead, handler=print)
@@ -154,7 +154,7 @@ def test_the_visibility_of_a_run_or_else_of_the_consumer(
 
 
 def test_a_visibility_of_nothing_is_not_the_default(timed: Rig) -> None:
-    engine: Any = timed.post.call(timed.post.engine())
+    engine: Any = timed.backend.call(timed.backend.engine())
     notes: list[str] = []
     engine.broker = Spy(engine.broker, notes)
 
@@ -258,24 +258,24 @@ def test_without_a_consumer_it_is_tidied_away_each_by_its_own_clock(
     timed.bury(**{f"old{number}": NO for number in range(12)})
     clock.advance(2_592_000 - 60)
     timed.bury(new=NO)
-    assert tidy(box) == 0
+    assert discard_expired(box) == 0
     clock.advance(120)
 
-    assert tidy(box) == 12
+    assert discard_expired(box) == 12
 
     (left,) = box.receive(max_messages=10)
     assert left.body.body.request == "new"
-    assert tidy_office(timed.post) == 0  # nobody has dealt with them
+    assert delete_finished(timed.backend) == 0  # nobody has dealt with them
     new, *old = timed.kept()
     assert len(old) == 12
     closed = [letter.id for letter in old[:3]]
-    timed.post.call(_close(timed, closed))
-    assert tidy_office(timed.post) == 3
+    timed.backend.call(_close(timed, closed))
+    assert delete_finished(timed.backend) == 3
     assert {letter.id for letter in timed.kept()} == {letter.id for letter in (new, *old[3:])}
 
 
 async def _close(rig: Rig, ids: list[str]) -> None:
-    await Letters(await rig.post.letters(), rig.post.clock).close(ids, By("somebody"))
+    await Letters(await rig.backend.letters(), rig.backend.clock).close(ids, By("somebody"))
 
 
 def test_a_safe_handler_never_raises_and_says_what_it_discards(rig: Rig) -> None:

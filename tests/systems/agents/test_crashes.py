@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agents import DeadLetter, MainLoopRequest, MainLoopResult, PostMailbox
+from agents import BackendMailbox, DeadLetter, MainLoopRequest, MainLoopResult
 from engines.redis_rig import fresh
 from servers import Server
 from systems.agents.rig import Rig, running, until, upper
@@ -66,7 +66,7 @@ def crashing(redis_server: Server, tmp_path: Path) -> Iterator[Crashing]:
         yield agent
     finally:
         agent.end()
-        rig.post.close()
+        rig.backend.close()
 
 
 def the_letter(crashing: Crashing) -> DeadLetter[MainLoopRequest[str]]:
@@ -85,7 +85,7 @@ def test_poison_that_kills_the_process_is_dead_lettered_and_takes_nobody_along(
     crashing: Crashing,
 ) -> None:
     rig = crashing.rig
-    told: PostMailbox[MainLoopResult[str], None] = rig.box("of-poison", MainLoopResult[str])
+    told: BackendMailbox[MainLoopResult[str], None] = rig.box("of-poison", MainLoopResult[str])
     poison = MainLoopRequest("poison")
     rig.requests.send(poison, reply_to=told)
     innocents = {rig.ask(f"r{number}").request_id for number in range(4)}
@@ -120,12 +120,12 @@ def on_redis(server: Server, place: Path) -> Iterator[Rig]:
     try:
         yield rig
     finally:
-        rig.post.close()
+        rig.backend.close()
 
 
 def test_each_message_expires_by_its_own_clock(redis_server: Server, tmp_path: Path) -> None:
     with on_redis(redis_server, tmp_path) as rig:
-        brief: PostMailbox[MainLoopRequest[str], Any] = rig.box(
+        brief: BackendMailbox[MainLoopRequest[str], Any] = rig.box(
             "requests", MainLoopRequest[str], default_ttl=0.3
         )
         brief.send(MainLoopRequest("old"), reply_to=rig.answers)
@@ -146,8 +146,8 @@ def test_each_message_expires_by_its_own_clock(redis_server: Server, tmp_path: P
 
 def keep_busy(rig: Rig, *, seconds: float) -> None:
     """Send to it and take from it for a while; what is not ours goes back."""
-    deadline = rig.post.clock.monotonic() + seconds
-    while rig.post.clock.monotonic() < deadline:
+    deadline = rig.backend.clock.monotonic() + seconds
+    while rig.backend.clock.monotonic() < deadline:
         rig.requests.send(MainLoopRequest("other"))
         for message in rig.requests.receive(max_messages=10, wait_time_seconds=0.1):
             if message.body.request == "other":

@@ -4,12 +4,12 @@ import inspect
 from typing import Any
 
 from agents import (
+    BackendMailbox,
     DeadLetter,
     DLQPolicy,
     EvalLoop,
     EvalRequest,
     EvalResult,
-    PostMailbox,
     Sample,
     Score,
     Session,
@@ -27,11 +27,11 @@ class Bench:
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
-        self.requests: PostMailbox[Request, EvalResult] = rig.box("eval-requests", Request)
-        self.dead: PostMailbox[DeadLetter[Request], None] = rig.box(
+        self.requests: BackendMailbox[Request, EvalResult] = rig.box("eval-requests", Request)
+        self.dead: BackendMailbox[DeadLetter[Request], None] = rig.box(
             "eval-requests-dlq", DeadLetter[Request]
         )
-        self.scores: PostMailbox[EvalResult, None] = rig.box("scores", EvalResult)
+        self.scores: BackendMailbox[EvalResult, None] = rig.box("scores", EvalResult)
 
     def loop(self, evaluator: Any, **options: Any) -> EvalLoop[str, str, str]:
         def adapter(prompt: str, session: Session) -> str:

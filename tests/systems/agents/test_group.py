@@ -65,9 +65,9 @@ def deepen(rig: Rig, count: int) -> None:
     """So many in the dead-letter mailbox."""
 
     async def sending() -> None:
-        await rig.post.app.send_many("requests-dlq", [b"{}"] * count)
+        await rig.backend.app.send_many("requests-dlq", [b"{}"] * count)
 
-    rig.post.call(sending())
+    rig.backend.call(sending())
 
 
 def test_health_counts_the_dead_letters(rig: Rig) -> None:

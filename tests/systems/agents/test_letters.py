@@ -20,7 +20,7 @@ from deadletter.testing.fakes import FakeClock
 from systems.agents.rig import Rig, failing, running, until
 from systems.agents.spy import Spy
 
-PATIENT = MainLoopConfig(brake=None)
+PATIENT = MainLoopConfig()
 
 
 def a_letter() -> DeadLetter[str]:
@@ -122,7 +122,7 @@ def test_a_letter_can_be_sent_by_hand_as_well(rig: Rig) -> None:
 def noted(rig: Rig) -> Iterator[list[str]]:
     """What its engine is asked to do, in order."""
     notes: list[str] = []
-    engine: Any = rig.post.call(rig.post.engine())
+    engine: Any = rig.backend.call(rig.backend.engine())
     engine.broker = Spy(engine.broker, notes)
     keeper, verb = engine.letters, "keep"
     if engine.undertaker is not None:
@@ -169,7 +169,7 @@ def test_an_answer_is_sent_before_its_request_is_acknowledged(rig: Rig) -> None:
 
 
 def test_while_no_letter_can_be_kept_nobody_is_told_and_nothing_is_lost(timed: Rig) -> None:
-    engine: Any = timed.post.call(timed.post.engine())
+    engine: Any = timed.backend.call(timed.backend.engine())
     bury, is_away = engine.undertaker.bury, True
 
     async def refusing(burials: Sequence[Any]) -> Any:

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 
 from agents import (
+    Backend,
+    BackendMailbox,
     DeadLetter,
     DLQConsumer,
     DLQPolicy,
     MainLoopConfig,
     MainLoopRequest,
-    Post,
-    PostMailbox,
     RuledPolicy,
 )
-from agents.bodies import decoder
 from agents.errors import InvalidParameterError, RateLimitError
-from agents.handlers import ReplayWhen
+from agents.letter_handlers import ReplayWhen
+from agents.serialization import decoder
 from deadletter import NoBackoff, Rule, State, Trouble
 from deadletter.core.events import BrakeOpened, LetterHandled
 from deadletter.core.letter import DeadLetter as Kept
@@ -65,9 +65,9 @@ def test_a_policy_may_replay_what_it_knows_to_pass(timed: Rig, clock: FakeClock)
 
 
 def test_source_and_dead_letter_mailbox_are_on_one_broker(timed: Rig) -> None:
-    with Post("memory://") as other:
-        dead: PostMailbox[Any, None] = PostMailbox(name="requests-dlq", client=other)
-        with pytest.raises(InvalidParameterError, match="same Post"):
+    with Backend("memory://") as other:
+        dead: BackendMailbox[Any, None] = BackendMailbox(name="requests-dlq", client=other)
+        with pytest.raises(InvalidParameterError, match="same backend"):
             timed.loop(upper, dlq=DLQPolicy(mailbox=dead))
 
 
@@ -77,7 +77,7 @@ def test_letters_are_kept_by_another_engine_than_messages(rig: Rig) -> None:
     (letter,) = rig.kept()
 
     assert decoder(MainLoopRequest[str])(letter.message.body).request == "hello"
-    engine = rig.post.call(rig.post.engine())
+    engine = rig.backend.call(rig.backend.engine())
     where = {engine.features.engine, type(engine.letters).__module__.split(".")[2]}
     assert where in ({"memory"}, {"redis", "sqlite"})
 
@@ -95,13 +95,13 @@ def test_the_office_finds_them_by_what_matters_first(rig: Rig) -> None:
     rig.bury(a=NO, b=LATE, c=NO)
 
     async def found(query: str) -> list[Kept]:
-        store = await rig.post.letters()
-        ids = await Letters(store, rig.post.clock).freeze(query)
+        store = await rig.backend.letters()
+        ids = await Letters(store, rig.backend.clock).freeze(query)
         return list(await store.get(ids))
 
-    (late,) = rig.post.call(found("error:TimeoutError"))
+    (late,) = rig.backend.call(found("error:TimeoutError"))
     assert b'"b"' in late.message.body
-    assert len(rig.post.call(found("error:LookupError is:pending"))) == 2
+    assert len(rig.backend.call(found("error:LookupError is:pending"))) == 2
     groups = {letter.head.fingerprint for letter in rig.kept()}
     assert len(groups) == 2
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from agents import (
+    Backend,
     CompositeResolver,
     InMemoryMailbox,
     Mailbox,
     MainLoopRequest,
-    Post,
     RedisMailbox,
     RegistryResolver,
 )
@@ -213,7 +213,7 @@ def test_purging_throws_away_what_is_visible(rig: Rig) -> None:
 def test_a_body_that_cannot_be_sent_is_refused_and_a_strange_one_comes_as_bytes(rig: Rig) -> None:
     with pytest.raises(SerializationError):
         rig.requests.send(object())  # type: ignore[arg-type]
-    rig.post.call(rig.post.app.send("requests", b"\xff no request"))
+    rig.backend.call(rig.backend.app.send("requests", b"\xff no request"))
 
     (message,) = rig.requests.receive()
 
@@ -245,22 +245,22 @@ def test_no_delivery_is_handed_to_two_at_once(rig: Rig) -> None:
 
 def test_a_broker_that_is_away_is_a_connection_error() -> None:
     with (
-        Post("redis://127.0.0.1:1/0", office="memory://") as post,
+        Backend("redis://127.0.0.1:1/0", office="memory://") as backend,
         pytest.raises(MailboxConnectionError),
     ):
-        RedisMailbox[int, None](name="numbers", client=post).send(1)
+        RedisMailbox[int, None](name="numbers", client=backend).send(1)
 
 
 def test_replies_stay_on_one_broker(timed: Rig) -> None:
-    with Post("memory://") as other:
+    with Backend("memory://") as other:
         elsewhere: Mailbox[Any, None] = InMemoryMailbox(name="answers", client=other)
-        with pytest.raises(InvalidParameterError, match="same Post"):
+        with pytest.raises(InvalidParameterError, match="same backend"):
             timed.requests.send(MainLoopRequest("hello"), reply_to=elsewhere)
 
 
 def test_a_redis_mailbox_is_on_redis_and_one_in_memory_needs_no_client() -> None:
-    with Post("memory://") as post, pytest.raises(InvalidParameterError):
-        RedisMailbox[int, None](name="numbers", client=post)
+    with Backend("memory://") as backend, pytest.raises(InvalidParameterError):
+        RedisMailbox[int, None](name="numbers", client=backend)
     one = InMemoryMailbox[int, None](name="shared", body_type=int)
     two = InMemoryMailbox[int, None](name="shared", body_type=int)
 

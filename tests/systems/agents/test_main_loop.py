@@ -21,7 +21,7 @@ from deadletter.core.events import Buried, ReplyFailed, Retried
 from deadletter.testing.fakes import FakeClock
 from systems.agents.rig import Rig, failing, running, until, upper
 
-PATIENT = MainLoopConfig(brake=None)  # with the backoff that is usual here
+PATIENT = MainLoopConfig()  # the default configuration, with its backoff
 
 
 def test_the_main_loop_is_constructed_with_keywords() -> None:
@@ -158,7 +158,7 @@ def test_a_reply_that_cannot_be_sent_holds_up_nothing(rig: Rig) -> None:
     request = MainLoopRequest("hello")
     loop = rig.loop(failing(LookupError("no")), dlq=rig.policy(max_delivery_count=1))
     with running(loop):
-        rig.post.call(rig.post.app.send("requests", request, reply_to="no mailbox at all"))
+        rig.backend.call(rig.backend.app.send("requests", request, reply_to="no mailbox at all"))
 
         assert rig.letter().reply_to == "no mailbox at all"
         until(lambda: rig.requests.approximate_count() == 0)
@@ -260,7 +260,7 @@ def test_a_body_that_is_no_request_is_dead_at_once_as_it_came(rig: Rig) -> None:
         return prompt
 
     with running(rig.loop(adapter)):
-        rig.post.call(rig.post.app.send("requests", b"{no request", reply_to="answers"))
+        rig.backend.call(rig.backend.app.send("requests", b"{no request", reply_to="answers"))
         letter = rig.letter()
         result = rig.answer()
 
@@ -314,7 +314,7 @@ def test_a_dead_letter_mailbox_must_be_another_one_on_the_same_broker(timed: Rig
         timed.loop(upper, dlq=DLQPolicy(mailbox=timed.requests))  # type: ignore[arg-type]
     other = Rig("memory://")
     try:
-        with pytest.raises(InvalidParameterError, match="same Post"):
+        with pytest.raises(InvalidParameterError, match="same backend"):
             timed.loop(upper, dlq=DLQPolicy(mailbox=other.dead))
     finally:
-        other.post.close()
+        other.backend.close()

@@ -6,7 +6,14 @@ from typing import Any, TypeVar, get_args
 
 import pytest
 
-from agents import DeadLetter, DLQPolicy, ErrorBudgetPolicy, InMemoryMailbox, Message
+from agents import (
+    DeadLetter,
+    DLQPolicy,
+    ErrorBudgetPolicy,
+    InMemoryMailbox,
+    Message,
+    ReceivedMessage,
+)
 from agents.errors import (
     ContentPolicyViolation,
     MailboxConnectionError,
@@ -19,8 +26,8 @@ R = TypeVar("R")
 DEAD: InMemoryMailbox[DeadLetter[str], None] = InMemoryMailbox(name="requests-dlq")
 
 
-def delivered(count: int, body: str = "hello") -> Message[str, Any]:
-    return Message(id="m", body=body, delivery_count=count, enqueued_at=datetime.now(UTC))
+def delivered(count: int, body: str = "hello") -> ReceivedMessage[str, Any]:
+    return ReceivedMessage(id="m", body=body, delivery_count=count, enqueued_at=datetime.now(UTC))
 
 
 class SlowDown(RateLimitError):

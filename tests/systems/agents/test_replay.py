@@ -9,20 +9,26 @@ import pytest
 import structlog
 
 from agents import (
+    Backend,
+    BackendMailbox,
     CompositeResolver,
     DeadLetter,
     DLQConsumer,
     MainLoopRequest,
     MainLoopResult,
     Message,
-    Post,
-    PostMailbox,
     RegistryResolver,
 )
+from agents.dead_letter import to_dead_letter
 from agents.errors import MailboxResolutionError
-from agents.letters import dead_letter
-from agents.once import Seen, replay_with_dedup
-from agents.replay import Went, replay_handler, selective_replay, send_back
+from agents.replay import (
+    ReplayLog,
+    ReplayOutcome,
+    replay_handler,
+    replay_with_dedup,
+    selective_replay,
+    send_back,
+)
 from deadletter import State
 from deadletter.core.events import LetterHandled
 from deadletter.core.letter import DeadLetter as Kept
@@ -69,14 +75,17 @@ def test_replayed_messages_are_byte_identical(rig: Rig) -> None:
     rig.bury(hello=LATE)
     before = rig.kept()[0].message
 
-    assert send_back(rig.letter(), source=rig.requests, reply_resolver=known(rig)) is Went.SENT
+    assert (
+        send_back(rig.letter(), source=rig.requests, reply_resolver=known(rig))
+        is ReplayOutcome.SENT
+    )
 
     async def received() -> Any:
-        source = (await rig.post.broker()).source("requests")
+        source = (await rig.backend.broker()).source("requests")
         (delivery,) = await source.receive(limit=1, wait=5, lease=30)
         return delivery.message
 
-    after = rig.post.call(received())
+    after = rig.backend.call(received())
     assert (after.body, after.headers) == (before.body, before.headers)
     assert (after.id, after.reply_to) == (before.id, before.reply_to)
 
@@ -90,19 +99,19 @@ def test_a_reply_mailbox_that_is_gone_keeps_the_letter_where_it_is(rig: Rig) -> 
     assert rig.requests.approximate_count() == 0
     assert rig.dead.approximate_count() == 1
     with pytest.raises(MailboxResolutionError):
-        handler(dead_letter(rig.kept()[0], rig.dead.decode_dead))
+        handler(to_dead_letter(rig.kept()[0], rig.dead.decode_dead))
 
 
 def test_replays_can_redirect_the_reply(rig: Rig) -> None:
     rig.bury(hello=LATE)
-    elsewhere: PostMailbox[MainLoopResult[str], None] = rig.box("elsewhere", MainLoopResult[str])
+    elsewhere: BackendMailbox[MainLoopResult[str], None] = rig.box("elsewhere", MainLoopResult[str])
     moved = RegistryResolver({"answers": elsewhere})
 
     letter = rig.letter()
 
     went = [send_back(letter, source=rig.requests, reply_resolver=moved) for _ in range(2)]
 
-    assert went == [Went.SENT, Went.BEFORE]
+    assert went == [ReplayOutcome.SENT, ReplayOutcome.BEFORE]
     assert rig.kept()[0].head.state is State.CLOSED  # it goes on as another message
     with running(rig.loop(upper)):
         (message,) = elsewhere.receive(wait_time_seconds=15)
@@ -110,7 +119,7 @@ def test_replays_can_redirect_the_reply(rig: Rig) -> None:
     assert rig.answers.approximate_count() == 0
 
 
-class Noting(PostMailbox[Any, None]):
+class Noting(BackendMailbox[Any, None]):
     """Notes how it is asked."""
 
     asked: list[tuple[int, float]]
@@ -130,7 +139,7 @@ def test_only_matching_letters_are_replayed(rig: Rig) -> None:
     # The first dozen does not match: it must not hide what is behind it.
     rig.bury(**{f"no{number}": NO for number in range(12)})
     rig.bury(**{f"late{number}": LATE for number in range(3)})
-    dead = Noting(name="requests-dlq", client=rig.post, body_type=DeadLetter[Any])
+    dead = Noting(name="requests-dlq", client=rig.backend, body_type=DeadLetter[Any])
     dead.asked = []
 
     count = selective_replay(
@@ -157,8 +166,8 @@ def test_asking_twice_sends_once_also_when_somebody_died_in_between(rig: Rig) ->
     (message,) = rig.dead.receive(wait_time_seconds=5)
     replay = partial(send_back, source=rig.requests, reply_resolver=known(rig))
 
-    assert replay(message.body) is Went.SENT
-    assert replay(message.body) is Went.BEFORE
+    assert replay(message.body) is ReplayOutcome.SENT
+    assert replay(message.body) is ReplayOutcome.BEFORE
     message.nack()  # it was never acknowledged, as if its replayer had died
     count = selective_replay(
         rig.dead, rig.requests, predicate=lambda letter: True, reply_resolver=known(rig)
@@ -219,7 +228,7 @@ def test_a_letter_the_office_does_not_know_is_sent_as_a_new_message(rig: Rig) ->
         first_received_at=letter.first_received_at,
     )
 
-    assert send_back(unknown, source=rig.requests, reply_resolver=known(rig)) is Went.SENT
+    assert send_back(unknown, source=rig.requests, reply_resolver=known(rig)) is ReplayOutcome.SENT
 
     (message,) = rig.requests.receive(wait_time_seconds=5)
     assert message.body == letter.body
@@ -250,11 +259,11 @@ def test_a_letter_can_be_changed_on_its_way_and_what_died_is_kept_beside_it(rig:
 
 def test_a_letter_can_go_to_a_mailbox_of_another_engine(rig: Rig, tmp_path: Any) -> None:
     rig.bury(hello=LATE)
-    with Post(f"sqlite:///{tmp_path}/other.db") as other:
-        source: PostMailbox[MainLoopRequest[str], Any] = PostMailbox(
+    with Backend(f"sqlite:///{tmp_path}/other.db") as other:
+        source: BackendMailbox[MainLoopRequest[str], Any] = BackendMailbox(
             name="requests", client=other, body_type=MainLoopRequest[str]
         )
-        makes = CompositeResolver({}, lambda name: PostMailbox(name=name, client=other))
+        makes = CompositeResolver({}, lambda name: BackendMailbox(name=name, client=other))
 
         count = selective_replay(
             rig.dead, source, predicate=lambda letter: True, reply_resolver=makes
@@ -272,11 +281,11 @@ class TestDedup:
     """Each request is replayed once, and that is remembered."""
 
     def replayed(self, rig: Rig, letter: DeadLetter[Any], name: str = "fix") -> bool:
-        seen = Seen(rig.post, name)  # another one each time: nothing is in memory
+        seen = ReplayLog(rig.backend, name)  # another one each time: nothing is in memory
         return replay_with_dedup(letter, rig.requests, seen, reply_resolver=known(rig))
 
     def letter(self, rig: Rig, message_id: str, request_id: Any) -> DeadLetter[Any]:
-        now = rig.post.clock.now()
+        now = rig.backend.clock.now()
         return DeadLetter(
             message_id,
             MainLoopRequest("hello"),
@@ -319,7 +328,7 @@ class TestDedup:
 
     def test_a_replay_that_died_before_sending_can_be_repeated(self, rig: Rig) -> None:
         letter = self.letter(rig, "m-1", uuid4())
-        assert Seen(rig.post, "fix").begin(letter).mine  # ...and then it died
+        assert ReplayLog(rig.backend, "fix").begin(letter).mine  # ...and then it died
 
         assert self.replayed(rig, letter)
         assert rig.requests.approximate_count() == 1
@@ -331,9 +340,9 @@ class TestDedup:
         try:
             letter = self.letter(one, "m-1", uuid4())
             assert self.replayed(one, letter)
-            one.post.close()
+            one.backend.close()
 
             assert not self.replayed(two, letter)
         finally:
-            one.post.close()
-            two.post.close()
+            one.backend.close()
+            two.backend.close()

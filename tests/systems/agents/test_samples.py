@@ -15,15 +15,16 @@ import pytest
 
 import agents
 from agents import (
+    Backend,
     DeadLetter,
     DLQConsumer,
     DLQPolicy,
+    FunctionAdapter,
     Mailbox,
     MailboxResolver,
     MainLoop,
     MainLoopRequest,
     MainLoopResult,
-    Post,
     RedisMailbox,
     RegistryResolver,
     Session,
@@ -77,7 +78,9 @@ class Desk:
         return MyOutput(prompt.upper())
 
     def loop(self, dlq: DLQPolicy[Any, Any]) -> MyMainLoop:
-        return MyMainLoop(adapter=self.adapter, requests=self.requests, dlq=dlq, config=AT_ONCE)
+        return MyMainLoop(
+            adapter=FunctionAdapter(self.adapter), requests=self.requests, dlq=dlq, config=AT_ONCE
+        )
 
     def ask(self, *texts: str) -> None:
         for text in texts:
@@ -97,7 +100,7 @@ class Desk:
 @pytest.fixture
 def desk(redis_server: Server, tmp_path: Path) -> Iterator[Desk]:
     url = fresh(redis_server.url)
-    with Post(url, office=f"sqlite:///{tmp_path}/office.db") as redis:
+    with Backend(url, office=f"sqlite:///{tmp_path}/office.db") as redis:
         yield Desk(
             requests=RedisMailbox(
                 name="requests", client=redis, body_type=MainLoopRequest[MyRequest]

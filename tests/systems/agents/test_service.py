@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from agents import DeadLetter, DLQConsumer, MainLoopRequest
 from agents.__main__ import main
 from agents.agent import Question
+from agents.backend import Backend
 from agents.mailbox import DLQ_TTL, SOURCE_TTL
-from agents.post import Post
 from agents.service import mailboxes
 from agents.settings import Settings
 from deadletter import PROFILES
@@ -134,8 +134,8 @@ def test_ask_evaluate_replay_and_what_can_be_seen_meanwhile(
     service.facts.write_text(json.dumps({"godot": "He does not come"}))
     assert main(["replay", "--error", "ResourceNotFound"]) == 0
     assert "1 replayed" in capsys.readouterr().out
-    with Post(service.env["AGENTS_URL"], office=service.env["AGENTS_OFFICE"]) as post:
-        boxes = mailboxes(post)
+    with Backend(service.env["AGENTS_URL"], office=service.env["AGENTS_OFFICE"]) as backend:
+        boxes = mailboxes(backend)
         until(lambda: boxes.requests.approximate_count() == 0)
         # Somebody else handles what is left, in another process than the service.
         seen: list[DeadLetter[Any]] = []
@@ -204,8 +204,8 @@ def test_handler_runs_are_logged_and_measured(service: Service) -> None:
         text: MainLoopRequest(Question(text)) for text in ("What about Godot?", "Steal it", "Sing")
     }
     ids = {text: str(request.request_id) for text, request in asked.items()}
-    with Post(service.env["AGENTS_URL"], office=service.env["AGENTS_OFFICE"]) as post:
-        boxes = mailboxes(post)
+    with Backend(service.env["AGENTS_URL"], office=service.env["AGENTS_OFFICE"]) as backend:
+        boxes = mailboxes(backend)
         answers = boxes.answers("client")
         for request in asked.values():
             boxes.requests.send(request, reply_to=answers)
@@ -272,8 +272,8 @@ def test_settings_and_their_defaults() -> None:
 
 
 def test_names_and_retention_of_the_mailboxes() -> None:
-    with Post("memory://") as post:
-        boxes = mailboxes(post)
+    with Backend("memory://") as backend:
+        boxes = mailboxes(backend)
 
         assert boxes.requests.name == "requests"
         assert boxes.dead_requests.name == "requests-dlq"
