@@ -111,6 +111,9 @@ class Backend:
 
     def close(self) -> None:
         """Close the engine and the office."""
+        with _lock:
+            if _shared.get(self.url) is self:
+                del _shared[self.url]
         self._sync.close()
 
     def __enter__(self) -> Self:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
@@ -10,7 +11,6 @@ import structlog
 from deadletter import PROFILES, State
 from deadletter.core.letter import By
 from deadletter.office.retention import Retention
-from deadletter.ports import Clock
 from deadletter.runtime.deliveries import Heartbeat
 
 from .backend import Backend
@@ -22,6 +22,7 @@ from .mailbox_scan import scan_mailbox
 FINISHED: Final = (State.CLOSED, State.REPLAYED, State.DISCARDED)
 BY: Final = By("agents.retention", "its retention period is over")
 EVERY: Final = 3600.0  # seconds between two runs
+_BEAT: Final = 10.0  # seconds between two heartbeats
 log = structlog.get_logger("agents.retention")
 
 
@@ -34,7 +35,6 @@ class RetentionLoop:
         self, backend: Backend, *dead_letters: BackendMailbox[Any, None], every: float = EVERY
     ) -> None:
         self.heartbeat = Heartbeat(backend.clock)
-        self._clock: Clock = backend.clock
         self._backend = backend
         self._dead_letters = dead_letters
         self._every = every
@@ -42,22 +42,21 @@ class RetentionLoop:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run at once and then regularly, until `stop` is set."""
-        due = self._clock.monotonic()
+        now = asyncio.get_running_loop().time
+        due = now()
         while not stop.is_set():
             self.heartbeat.beat()
-            if self._clock.monotonic() >= due:
-                await in_thread(self._discard)
-                due = self._clock.monotonic() + self._every
-            try:
-                await asyncio.wait_for(stop.wait(), min(self._every, 10.0))
-            except TimeoutError:
-                continue
+            if now() >= due:
+                await in_thread(self._apply)
+                due = now() + self._every
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), min(self._every, _BEAT))
 
     def ready(self) -> str | None:
         """Return why the last run failed; None if it did not."""
         return self._failure
 
-    def _discard(self) -> None:
+    def _apply(self) -> None:
         try:
             letters = discard_expired(*self._dead_letters)
             finished = delete_finished(self._backend)

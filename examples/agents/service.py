@@ -104,13 +104,13 @@ def loops(boxes: Mailboxes, settings: Settings, dead: list[DLQConsumer[Any]]) ->
         requests=boxes.requests,
         resources={"library": library},
         config=config,
-        dlq=_policy(boxes.dead_requests, settings),
+        dlq=service_policy(boxes.dead_requests, settings),
     )
     eval_loop = EvalLoop(
         loop=main_loop,
         evaluator=score,
         requests=boxes.eval_requests,
-        dlq=_policy(boxes.dead_eval_requests, settings),
+        dlq=service_policy(boxes.dead_eval_requests, settings),
     )
     return LoopGroup(
         loops=[main_loop, eval_loop, *dead],
@@ -127,7 +127,10 @@ def loops(boxes: Mailboxes, settings: Settings, dead: list[DLQConsumer[Any]]) ->
     )
 
 
-def _policy(dead: BackendMailbox[DeadLetter[T], None], settings: Settings) -> DLQPolicy[T, Any]:
+def service_policy(
+    dead: BackendMailbox[DeadLetter[T], None], settings: Settings
+) -> DLQPolicy[T, Any]:
+    """Return the policy of the loops, with a dead-letter mailbox."""
     return DLQPolicy(
         mailbox=dead,
         max_delivery_count=settings.max_deliveries,

@@ -24,7 +24,7 @@ SETTINGS = Settings.from_environment()
 
 
 def consumers(boxes: Mailboxes, telemetry: Telemetry) -> list[DLQConsumer[Any]]:
-    def handle(letter: DeadLetter[Any]) -> str:
+    def handle(letter: DeadLetter[Any]) -> str | None:
         time.sleep(SECONDS)
         match letter.body.request.text:
             case "What about Godot?":
@@ -32,7 +32,7 @@ def consumers(boxes: Mailboxes, telemetry: Telemetry) -> list[DLQConsumer[Any]]:
                 resolver = CompositeResolver({}, boxes.answers)
                 return replay_handler(letter, source=boxes.requests, reply_resolver=resolver)
             case "Steal it":
-                return "discarded"
+                return "discard"
             case _:
                 raise ConnectionError("nobody is there")
 

@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 import structlog
 
-from agents import DeadLetter, DLQConsumer, MainLoopRequest
+from agents import BackendMailbox, DeadLetter, DLQConsumer, MainLoopRequest
+from agents.errors import MailboxConnectionError
 from agents.letter_handlers import Alert, Handler, safe
-from agents.retention import delete_finished, discard_expired
+from agents.retention import RetentionLoop, delete_finished, discard_expired
 from agents.telemetry import Telemetry
 from deadletter.core.events import LetterHandled, LetterRefused
 from deadletter.core.letter import By
 from deadletter.office.letters import Letters
 from deadletter.runtime.deliveries import Heartbeat
 from deadletter.testing.fakes import FakeClock
-from systems.agents.rig import Rig, running, until
+from systems.agents.rig import Rig, running, until, upper
 from systems.agents.spy import Spy
 
 NO = LookupError("no such thing")
@@ -26,19 +27,34 @@ def refuse(letter: DeadLetter[Any]) -> None:
     raise ConnectionError("nobody is there")
 
 
-def test_the_consumer_is_constructed_and_run_with_keywords() -> None:
-    made = inspect.signature(DLQConsumer.__init__).parameters
-    run = inspect.signature(DLQConsumer.run).parameters
-    shutdown = inspect.signature(DLQConsumer.shutdown).parameters
+def keywords(method: Any) -> dict[str, Any]:
+    """The parameters of a method, which must be keyword-only, with their defaults."""
+    _, *parameters = inspect.signature(method).parameters.values()
+    assert all(one.kind is inspect.Parameter.KEYWORD_ONLY for one in parameters)
+    return {one.name: one.default for one in parameters}
 
-    assert list(made)[1:] == ["mailbox", "handler", "visibility_timeout"]
-    assert made["visibility_timeout"].default == 300
-    assert list(run)[1:] == ["max_iterations", "visibility_timeout", "wait_time_seconds"]
-    assert [parameter.default for parameter in list(run.values())[1:]] == [None, None, 20.0]
-    assert shutdown["timeout"].default == 30.0
-    for parameters in (made, run, shutdown):
-        for name in list(parameters)[1:]:
-            assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+
+REQUIRED = inspect.Parameter.empty
+
+
+def test_parameters_of_the_constructor() -> None:
+    assert keywords(DLQConsumer.__init__) == {
+        "mailbox": REQUIRED,
+        "handler": REQUIRED,
+        "visibility_timeout": 300,
+    }
+
+
+def test_parameters_of_run() -> None:
+    assert keywords(DLQConsumer.run) == {
+        "max_iterations": None,
+        "visibility_timeout": None,
+        "wait_time_seconds": 20,
+    }
+
+
+def test_parameters_of_shutdown() -> None:
+    assert keywords(DLQConsumer.shutdown) == {"timeout": 30.0}
 
 
 def test_the_consumer_starts_stopped_with_its_own_heartbeat(timed: Rig) -> None:
@@ -83,10 +99,10 @@ def test_a_failure_is_logged_as_an_error_with_the_message_and_why(rig: Rig) -> N
     with structlog.testing.capture_logs() as lines:
         DLQConsumer(mailbox=rig.dead, handler=refuse).run(max_iterations=1, wait_time_seconds=5)
 
-    (said,) = [line for line in lines if line["event"] == "letter-refused"]
+    (said,) = [line for line in lines if line["event"] == "DLQ handler failed"]
     assert said["log_level"] == "error"
     assert said["message_id"] == rig.kept()[0].head.message_id
-    assert said["error_message"] == "nobody is there"
+    assert said["error"] == "nobody is there"
 
 
 def test_however_often_it_fails_it_is_never_dead_lettered_again(
@@ -136,6 +152,18 @@ def test_every_turn_is_a_sign_of_life(timed: Rig, turns: int) -> None:
     consumer.run(max_iterations=turns, wait_time_seconds=0)
 
     assert len(beats) == turns
+
+
+def test_a_poll_waits_twenty_seconds_for_the_first_letter(timed: Rig) -> None:
+    engine: Any = timed.backend.call(timed.backend.engine())
+    notes: list[str] = []
+    engine.broker = Spy(engine.broker, notes)
+    timed.dead.send("anything")  # type: ignore[arg-type]
+
+    DLQConsumer(mailbox=timed.dead, handler=print).run(max_iterations=1)
+
+    (asked,) = [note for note in notes if note.startswith("asked requests-dlq")]
+    assert asked.endswith(", 20 s")
 
 
 @pytest.mark.parametrize(("asked", "lease"), [({}, 300), ({"visibility_timeout": 7}, 7)])
@@ -191,14 +219,15 @@ def test_the_consumer_runs_until_shutdown_and_reports_whether_it_ended(rig: Rig)
 @pytest.mark.parametrize(
     ("handler", "action"),
     [
-        (lambda letter: "discarded", "discarded"),
-        (lambda letter: "replayed", "replayed"),
-        (Alert(), "alerted"),
-        (lambda letter: "something else", "processed"),
+        (lambda letter: "discard", "discard"),
+        (lambda letter: "replay", "replay"),
+        (Alert(), "alert"),
+        (lambda letter: None, None),
+        (lambda letter: "something else", None),
     ],
 )
 def test_handling_is_logged_with_age_and_action(
-    timed: Rig, clock: FakeClock, handler: Handler, action: str
+    timed: Rig, clock: FakeClock, handler: Handler, action: str | None
 ) -> None:
     timed.observers.append(Telemetry())
     timed.bury(a=NO)
@@ -207,12 +236,12 @@ def test_handling_is_logged_with_age_and_action(
     with structlog.testing.capture_logs() as lines:
         DLQConsumer(mailbox=timed.dead, handler=handler).run(max_iterations=1, wait_time_seconds=0)
 
-    (said,) = [line for line in lines if line["event"] == "letter-handled"]
+    (said,) = [line for line in lines if line["event"] == "Processing dead letter"]
     head = timed.kept()[0].head
     assert said["log_level"] == "info"
     assert said["message_id"] == head.message_id
     assert said["request_id"] == head.business_key
-    assert (said["age_seconds"], said["action"]) == (40, action)
+    assert (said["age_seconds"], said.get("action")) == (40, action)
 
 
 def test_only_the_letter_somebody_was_told_of_is_alerted(timed: Rig) -> None:
@@ -274,6 +303,38 @@ def test_without_a_consumer_it_is_tidied_away_each_by_its_own_clock(
     assert {letter.id for letter in timed.kept()} == {letter.id for letter in (new, *old[3:])}
 
 
+def test_retention_runs_by_itself_beside_the_loops(timed: Rig, clock: FakeClock) -> None:
+    box: Any = timed.box("requests-dlq", DeadLetter[MainLoopRequest[str]], default_ttl=2_592_000)
+    timed.bury(old=NO)
+    clock.advance(2_592_000 + 1)
+    timed.bury(new=NO)
+    retention = RetentionLoop(timed.backend, box, every=0.05)
+    with running(timed.loop(upper), background=[retention]):
+        until(lambda: box.approximate_count() == 1)
+
+    (left,) = box.receive(max_messages=10)
+    assert left.body.body.request == "new"
+    assert len(timed.kept()) == 2  # nobody has dealt with them
+
+
+def test_retention_goes_on_after_a_failure(timed: Rig) -> None:
+    failures = [MailboxConnectionError("away")]
+
+    class Flaky(BackendMailbox[Any, None]):
+        def receive(self, **asked: Any) -> Any:
+            if failures:
+                raise failures.pop()
+            return super().receive(**asked)
+
+    box = Flaky(name="requests-dlq", client=timed.backend, default_ttl=1)
+    retention = RetentionLoop(timed.backend, box, every=0.05)
+    loop = timed.loop(upper)
+    with structlog.testing.capture_logs() as lines, running(loop, background=[retention]):
+        until(lambda: [line for line in lines if line["event"] == "Retention failed"])
+        until(lambda: not failures and retention.ready() is None)
+    assert [line["error"] for line in lines if line["event"] == "Retention failed"] == ["away"]
+
+
 async def _close(rig: Rig, ids: list[str]) -> None:
     await Letters(await rig.backend.letters(), rig.backend.clock).close(ids, By("somebody"))
 
@@ -294,32 +355,49 @@ def test_a_safe_handler_never_raises_and_says_what_it_discards(rig: Rig) -> None
     assert rig.dead.approximate_count() == 0
 
 
-def test_an_alert_says_all_there_is_and_pages_for_what_is_critical(rig: Rig) -> None:
-    telemetry, pages = Telemetry(), list[tuple[str, str]]()
-    alert = Alert(
-        telemetry,
-        is_critical=lambda letter: letter.body.request == "urgent",
-        page=lambda summary, severity: pages.append((summary, severity)),
-    )
-    rig.bury(usual=NO, urgent=ConnectionError("away"))
-    with structlog.testing.capture_logs() as lines:
-        DLQConsumer(mailbox=rig.dead, handler=alert).run(max_iterations=1, wait_time_seconds=5)
+class Alarm:
+    """Two letters, one of them critical, and what an alert made of them."""
 
-    letters = {letter.head.message_id: letter.head for letter in rig.kept()}
-    told = [line for line in lines if line["event"] == "Request dead-lettered"]
-    assert len(told) == 2
-    for line in told:
-        head = letters[line["message_id"]]
+    def __init__(self, rig: Rig) -> None:
+        self.telemetry, self.pages = Telemetry(), list[tuple[str, str]]()
+        alert = Alert(
+            self.telemetry,
+            is_critical=lambda letter: letter.body.request == "urgent",
+            page=lambda summary, severity: self.pages.append((summary, severity)),
+        )
+        rig.bury(usual=NO, urgent=ConnectionError("away"))
+        with structlog.testing.capture_logs() as lines:
+            DLQConsumer(mailbox=rig.dead, handler=alert).run(max_iterations=1, wait_time_seconds=5)
+        self.lines = [line for line in lines if line["event"] == "Request dead-lettered"]
+        self.heads = {letter.head.message_id: letter.head for letter in rig.kept()}
+
+
+@pytest.fixture
+def alarm(rig: Rig) -> Alarm:
+    return Alarm(rig)
+
+
+def test_an_alert_logs_each_letter_as_an_error(alarm: Alarm) -> None:
+    assert len(alarm.lines) == 2
+    for line in alarm.lines:
+        head = alarm.heads[line["message_id"]]
         assert line["log_level"] == "error"
         assert line["request_id"] == head.business_key
         assert line["error_type"] == f"builtins.{head.error_type}"
         assert line["error"] == head.error_text
         assert (line["delivery_count"], line["source"]) == (1, "requests")
-    (urgent,) = [head for head in letters.values() if head.error_text == "away"]
-    assert pages == [(f"Critical request dead-lettered: {urgent.business_key}", "high")]
+
+
+def test_an_alert_counts_letters_by_source_and_error_type(alarm: Alarm) -> None:
     for name in ("LookupError", "ConnectionError"):
         labels = {"source": "requests", "error_type": f"builtins.{name}"}
-        assert telemetry.registry.get_sample_value("dlq_messages_total", labels) == 1
+        counted = alarm.telemetry.registry.get_sample_value("dlq_messages_total", labels)
+        assert counted == 1
+
+
+def test_an_alert_pages_with_high_severity_for_critical_requests(alarm: Alarm) -> None:
+    (urgent,) = [head for head in alarm.heads.values() if head.error_text == "away"]
+    assert alarm.pages == [(f"Critical request dead-lettered: {urgent.business_key}", "high")]
 
 
 def test_the_consumer_runs_beside_the_loop_whose_letters_it_takes(rig: Rig) -> None:

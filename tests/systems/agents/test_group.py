@@ -1,21 +1,30 @@
 """Several loops in one process, and how they are."""
 
+import asyncio
 import inspect
 import json
+import time
 from typing import Any
 from urllib.request import urlopen
 
+import pytest
+
 from agents import (
+    Backend,
+    BackendMailbox,
     DeadLetter,
     DLQConsumer,
     DLQPolicy,
     EvalLoop,
     EvalRequest,
     EvalResult,
+    FunctionAdapter,
     LoopGroup,
+    MainLoop,
     Sample,
     Score,
 )
+from agents.errors import MailboxConnectionError
 from agents.health import health_check
 from deadletter.testing.fakes import eventually
 from systems.agents.rig import Rig, running, until, upper
@@ -71,17 +80,24 @@ def deepen(rig: Rig, count: int) -> None:
 
 
 def test_health_counts_the_dead_letters(rig: Rig) -> None:
-    deepen(rig, 99)
-    assert health_check(rig.dead) == {
+    deepen(rig, 7)
+
+    assert health_check(rig.dead)["dlq"]["depth"] == rig.dead.approximate_count() == 7
+
+
+@pytest.mark.parametrize(("depth", "status"), [(99, "healthy"), (100, "degraded")])
+def test_health_is_degraded_from_a_hundred_on(timed: Rig, depth: int, status: str) -> None:
+    deepen(timed, depth)
+
+    assert health_check(timed.dead)["status"] == status
+
+
+def test_the_health_body(timed: Rig) -> None:
+    deepen(timed, 3)
+
+    assert health_check(timed.dead) == {
         "status": "healthy",
-        "dlq": {"name": "requests-dlq", "depth": 99, "threshold": 100},
-    }
-
-    deepen(rig, 1)
-
-    assert health_check(rig.dead) == {
-        "status": "degraded",
-        "dlq": {"name": "requests-dlq", "depth": 100, "threshold": 100},
+        "dlq": {"name": "requests-dlq", "depth": 3, "threshold": 100},
     }
 
 
@@ -111,3 +127,31 @@ async def test_a_group_answers_the_same_to_probes(timed: Rig) -> None:
 
     assert told["status"] == "degraded"
     assert told["dlq"] == {"name": "requests-dlq", "depth": 100, "threshold": 100}
+
+
+def test_a_group_runs_for_longer_than_a_call_may_take() -> None:
+    with Backend("memory://", call_timeout=0.3) as backend:
+        requests: BackendMailbox[Any, Any] = BackendMailbox(name="requests", client=backend)
+        loop: MainLoop[str, str] = MainLoop(adapter=FunctionAdapter(upper), requests=requests)
+        with running(loop):
+            began = time.monotonic()
+            until(lambda: time.monotonic() - began > 0.6)
+            assert loop.running
+
+
+def test_a_long_poll_may_take_longer_than_a_call() -> None:
+    with Backend("memory://", call_timeout=0.3) as backend:
+        box: BackendMailbox[Any, Any] = BackendMailbox(name="requests", client=backend)
+
+        assert box.receive(wait_time_seconds=0.6) == []
+
+
+def test_a_call_that_gets_no_answer_is_a_connection_error() -> None:
+    async def hanging() -> None:
+        await asyncio.Event().wait()
+
+    with (
+        Backend("memory://", call_timeout=0.1) as backend,
+        pytest.raises(MailboxConnectionError, match=r"no answer within 0\.1 seconds"),
+    ):
+        backend.call(hanging())

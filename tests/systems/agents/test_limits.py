@@ -18,7 +18,7 @@ from agents import (
 from agents.errors import InvalidParameterError, RateLimitError
 from agents.letter_handlers import ReplayWhen
 from agents.serialization import decoder
-from deadletter import NoBackoff, Rule, State, Trouble
+from deadletter import BrakePolicy, NoBackoff, Rule, State, Trouble
 from deadletter.core.events import BrakeOpened, LetterHandled
 from deadletter.core.letter import DeadLetter as Kept
 from deadletter.office.letters import Letters
@@ -179,7 +179,20 @@ class TestRules:
             assert rig.answer().output == "done"
 
 
-def test_an_outage_is_no_flood_of_dead_letters(rig: Rig) -> None:
+def test_by_default_every_failure_counts_also_in_an_outage(rig: Rig) -> None:
+    """As documented: after five deliveries, whatever fails beside it."""
+    config = MainLoopConfig(slots=4, backoff=NoBackoff())
+    error = ConnectionError("the provider is down")
+    with running(rig.loop(failing(error), config=config)):
+        for number in range(20):
+            rig.ask(f"r{number}")
+        until(lambda: rig.dead.approximate_count() == 20, within=60)
+
+    assert {letter.head.attempts for letter in rig.kept()} == {5}
+    assert rig.seen(BrakeOpened) == []
+
+
+def test_with_a_brake_an_outage_is_no_flood_of_dead_letters(rig: Rig) -> None:
     """Transient failures of many requests stop the fetching, and cost no delivery."""
     is_down = True
 
@@ -188,7 +201,7 @@ def test_an_outage_is_no_flood_of_dead_letters(rig: Rig) -> None:
             raise ConnectionError("the provider is down")
         return prompt.upper()
 
-    config = MainLoopConfig(slots=4, backoff=NoBackoff())
+    config = MainLoopConfig(slots=4, backoff=NoBackoff(), brake=BrakePolicy())
     with running(rig.loop(adapter, config=config, dlq=rig.policy(max_delivery_count=9))):
         for number in range(4):
             rig.ask(f"r{number}")

@@ -6,13 +6,16 @@ import threading
 import pytest
 
 from agents import (
+    DeadLetter,
     DLQPolicy,
     ErrorBudgetPolicy,
+    FunctionAdapter,
     MainLoop,
     MainLoopConfig,
     MainLoopRequest,
     MainLoopResult,
     Message,
+    PromptResponse,
     Session,
 )
 from agents.errors import InvalidParameterError, RateLimitError, ValidationError
@@ -43,22 +46,63 @@ def test_a_request_is_answered_and_gone(rig: Rig) -> None:
     assert rig.kept() == []
 
 
-def test_a_message_that_fails_five_times_goes_to_the_dead_letter_mailbox(rig: Rig) -> None:
+def test_a_request_that_keeps_failing_ends_in_the_dead_letter_mailbox(rig: Rig) -> None:
+    with running(rig.loop(failing(LookupError("no such thing")))):
+        rig.ask("lost")
+
+        assert rig.letter().body.request == "lost"
+    assert rig.dead.approximate_count() == 1
+
+
+def test_the_fifth_failure_is_the_last(rig: Rig) -> None:
     runs: list[int] = []
 
     def adapter(prompt: str, session: Session) -> str:
         runs.append(session.delivery_count)
         raise LookupError("no such thing")
 
-    with running(rig.loop(adapter)):
+    policy = DLQPolicy(mailbox=rig.dead, max_delivery_count=5)
+    with running(rig.loop(adapter, dlq=policy)):
         rig.ask("lost")
-        letter = rig.letter()
-        until(lambda: rig.requests.approximate_count() == 0)
+        assert rig.letter().delivery_count == 5
 
     assert runs == [1, 2, 3, 4, 5]
-    assert letter.body.request == "lost"
-    assert letter.delivery_count == 5
-    assert rig.dead.approximate_count() == 1
+
+
+def test_a_dead_letter_is_acknowledged_at_its_source(rig: Rig) -> None:
+    with running(rig.loop(failing(LookupError("no")), dlq=rig.policy(max_delivery_count=2))):
+        rig.ask("lost")
+        rig.letter()
+
+        until(lambda: rig.requests.approximate_count() == 0)
+
+
+def test_the_default_configuration_gives_up_after_five_deliveries(
+    timed: Rig, clock: FakeClock
+) -> None:
+    """Nothing is set: the backoff, the brake and the time limits are the usual ones."""
+    loop: MainLoop[str, str] = MainLoop(
+        adapter=FunctionAdapter(failing(LookupError("no"))),
+        requests=timed.requests,
+        dlq=DLQPolicy(mailbox=timed.dead),
+    )
+    with running(loop):
+        timed.ask("hello")
+        for number in range(1, 5):
+            until(lambda n=number: len(timed.seen(Retried)) == n)  # type: ignore[misc]
+            clock.advance(60 * number)
+        assert timed.letter().delivery_count == 5
+
+
+def test_dead_letters_go_to_the_mailbox_of_the_policy(rig: Rig) -> None:
+    other = rig.box("elsewhere-dlq", DeadLetter[MainLoopRequest[str]])
+    policy = DLQPolicy(mailbox=other, max_delivery_count=1)
+    with running(rig.loop(failing(LookupError("no")), dlq=policy)):
+        rig.ask("lost")
+        (message,) = other.receive(wait_time_seconds=15)
+
+    assert message.body.body.request == "lost"
+    assert rig.dead.approximate_count() == 0
 
 
 def test_poison_does_not_block_what_comes_after_it(rig: Rig) -> None:
@@ -75,6 +119,29 @@ def test_poison_does_not_block_what_comes_after_it(rig: Rig) -> None:
         assert {rig.answer().request_id for _ in asked} == set(asked)
 
     assert rig.requests.approximate_count() == 1  # it is still there, and waits
+
+
+def test_an_adapter_evaluates_prompts_of_the_loop(timed: Rig) -> None:
+    """Any object with the method of the protocol is an adapter."""
+    evaluated: list[tuple[object, Session]] = []
+
+    class Provider:
+        def evaluate(self, prompt: object, *, session: Session) -> PromptResponse[str]:
+            evaluated.append((prompt, session))
+            return PromptResponse(output=f"answer to {prompt}")
+
+    class Asking(MainLoop[str, str]):
+        def prepare(self, request: str) -> list[str]:
+            return ["please", request]
+
+    loop = Asking(adapter=Provider(), requests=timed.requests)
+    with running(loop):
+        request = timed.ask("hello")
+        assert timed.answer().output == "answer to ['please', 'hello']"
+
+    ((prompt, session),) = evaluated
+    assert prompt == ["please", "hello"]
+    assert session.request_id == request.request_id
 
 
 def test_resources_and_the_request_are_in_the_session(timed: Rig) -> None:

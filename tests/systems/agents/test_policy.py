@@ -43,20 +43,50 @@ def test_the_policy_is_frozen_slotted_and_generic() -> None:
     assert get_args(DLQPolicy[str, int]) == (str, int)
 
 
-def test_fields_and_defaults_of_the_policy() -> None:
+def test_a_policy_joins_destination_and_decision() -> None:
     policy: DLQPolicy[str, int] = DLQPolicy(mailbox=DEAD)
 
-    assert [field.name for field in fields(policy)] == [
+    assert policy.mailbox is DEAD
+    assert policy.should_dead_letter(delivered(5), ValueError("no"))
+
+
+def test_a_policy_needs_its_mailbox() -> None:
+    with pytest.raises(TypeError, match="mailbox"):
+        DLQPolicy()  # type: ignore[call-arg]
+
+
+def test_a_policy_has_one_mailbox() -> None:
+    assert [field.name for field in fields(DLQPolicy)] == [
         "mailbox",
         "max_delivery_count",
         "include_errors",
         "exclude_errors",
     ]
-    assert policy.mailbox is DEAD
-    assert policy.max_delivery_count == 5
-    assert (policy.include_errors, policy.exclude_errors) == (None, None)
-    with pytest.raises(TypeError, match="mailbox"):
-        DLQPolicy()  # type: ignore[call-arg]
+
+
+def test_max_delivery_count_is_five_by_default() -> None:
+    assert DLQPolicy(mailbox=DEAD).max_delivery_count == 5
+
+
+def test_include_errors_is_none_by_default() -> None:
+    policy: DLQPolicy[str, int] = DLQPolicy(mailbox=DEAD)
+
+    assert policy.include_errors is None
+    assert not policy.should_dead_letter(delivered(1), ValidationError("no"))
+
+
+def test_exclude_errors_is_none_by_default() -> None:
+    policy: DLQPolicy[str, int] = DLQPolicy(mailbox=DEAD)
+
+    assert policy.exclude_errors is None
+    assert policy.should_dead_letter(delivered(5), RateLimitError("slower"))
+
+
+@pytest.mark.parametrize(("count", "dead"), [(2, False), (3, True), (4, True)])
+def test_the_count_is_reached_at_the_maximum(count: int, dead: bool) -> None:
+    policy: DLQPolicy[str, int] = DLQPolicy(mailbox=DEAD, max_delivery_count=3)
+
+    assert policy.should_dead_letter(delivered(count), ValueError("no")) is dead
 
 
 @pytest.mark.parametrize(("count", "dead"), [(1, False), (4, False), (5, True), (6, True)])
@@ -84,6 +114,36 @@ def test_excluded_errors_are_never_given_up() -> None:
     for error in never:
         assert not policy.should_dead_letter(delivered(1000), error("away"))
     assert policy.should_dead_letter(delivered(5), ValueError("no"))
+
+
+def test_all_three_rules_work_in_one_policy() -> None:
+    policy: DLQPolicy[str, int] = DLQPolicy(
+        mailbox=DEAD,
+        include_errors=frozenset({ValidationError}),
+        exclude_errors=frozenset({RateLimitError}),
+    )
+
+    assert policy.should_dead_letter(delivered(1), ValidationError("no"))
+    assert not policy.should_dead_letter(delivered(99), RateLimitError("slower"))
+    assert not policy.should_dead_letter(delivered(4), ValueError("no"))
+    assert policy.should_dead_letter(delivered(5), ValueError("no"))
+
+
+@pytest.mark.parametrize("error", [MailboxConnectionError, RateLimitError, TimeoutError])
+def test_transient_errors_can_be_excluded(error: type[Exception]) -> None:
+    never = frozenset({MailboxConnectionError, RateLimitError, TimeoutError})
+    policy: DLQPolicy[str, int] = DLQPolicy(mailbox=DEAD, exclude_errors=never)
+
+    assert not policy.should_dead_letter(delivered(1000), error("away"))
+
+
+@pytest.mark.parametrize("error", [ValidationError, ContentPolicyViolation])
+def test_validation_and_content_policy_can_be_included(error: type[Exception]) -> None:
+    policy: DLQPolicy[str, int] = DLQPolicy(
+        mailbox=DEAD, include_errors=frozenset({ValidationError, ContentPolicyViolation})
+    )
+
+    assert policy.should_dead_letter(delivered(1), error("no"))
 
 
 def test_excluded_comes_before_included_and_included_before_the_count() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 import structlog
@@ -16,7 +16,7 @@ from agents import (
     DLQConsumer,
     MainLoopRequest,
     MainLoopResult,
-    Message,
+    ReceivedMessage,
     RegistryResolver,
 )
 from agents.dead_letter import to_dead_letter
@@ -126,7 +126,7 @@ class Noting(BackendMailbox[Any, None]):
 
     def receive(
         self, *, max_messages: int = 1, visibility_timeout: float = 30, wait_time_seconds: float = 0
-    ) -> Sequence[Message[Any, None]]:
+    ) -> Sequence[ReceivedMessage[Any, None]]:
         self.asked.append((max_messages, visibility_timeout))
         return super().receive(
             max_messages=max_messages,
@@ -135,30 +135,80 @@ class Noting(BackendMailbox[Any, None]):
         )
 
 
-def test_only_matching_letters_are_replayed(rig: Rig) -> None:
-    # The first dozen does not match: it must not hide what is behind it.
-    rig.bury(**{f"no{number}": NO for number in range(12)})
-    rig.bury(**{f"late{number}": LATE for number in range(3)})
+def too_slow(letter: DeadLetter[Any]) -> bool:
+    return "TimeoutError" in letter.last_error_type
+
+
+def mixed(rig: Rig) -> Noting:
+    """A mailbox with five letters, of which the second and the fourth are of a timeout."""
+    rig.bury(no1=NO, late1=LATE, no2=NO, late2=LATE, no3=NO)
     dead = Noting(name="requests-dlq", client=rig.backend, body_type=DeadLetter[Any])
     dead.asked = []
+    return dead
+
+
+def test_selective_replay_returns_the_number_of_replayed_letters(rig: Rig) -> None:
+    dead = mixed(rig)
+
+    count = selective_replay(dead, rig.requests, predicate=too_slow, reply_resolver=known(rig))
+
+    assert count == 2
+
+
+def test_selective_replay_receives_up_to_ten_for_sixty_seconds(rig: Rig) -> None:
+    dead = mixed(rig)
+    rig.bury(**{f"more{number}": NO for number in range(7)})
+
+    selective_replay(dead, rig.requests, predicate=too_slow, reply_resolver=known(rig))
+
+    assert dead.asked == [(10, 60)]  # once, though there are twelve
+
+
+def test_matching_letters_are_replayed_and_acknowledged(rig: Rig) -> None:
+    selective_replay(mixed(rig), rig.requests, predicate=too_slow, reply_resolver=known(rig))
+
+    again = [message.body.request for message in rig.requests.receive(max_messages=10)]
+    assert sorted(again) == ["late1", "late2"]
+    assert rig.dead.approximate_count() == 3
+    assert [event.action for event in rig.seen(LetterHandled)] == ["replayed"] * 2
+
+
+def test_other_letters_are_visible_again_at_once(rig: Rig) -> None:
+    selective_replay(mixed(rig), rig.requests, predicate=too_slow, reply_resolver=known(rig))
+
+    left = [message.body.body.request for message in rig.dead.receive(max_messages=10)]
+    assert left == ["no1", "no2", "no3"]
+
+
+def test_letters_can_be_selected_by_part_of_their_error_type(rig: Rig) -> None:
+    rig.bury(late=LATE, late_too=TimeoutError("slow"), no=NO)
 
     count = selective_replay(
-        dead,
+        rig.dead,
         rig.requests,
         predicate=lambda letter: "TimeoutError" in letter.last_error_type,
         reply_resolver=known(rig),
     )
 
+    assert count == 2
+
+
+def test_a_whole_mailbox_can_be_looked_through(rig: Rig) -> None:
+    # The first dozen does not match: it must not hide what is behind it.
+    rig.bury(**{f"no{number}": NO for number in range(12)})
+    rig.bury(**{f"late{number}": LATE for number in range(3)})
+
+    count = selective_replay(
+        rig.dead, rig.requests, predicate=too_slow, reply_resolver=known(rig), whole_mailbox=True
+    )
+
     assert count == 3
-    assert set(dead.asked) == {(10, 60)}
-    assert rig.requests.approximate_count() == 3
     left = [
         message.body.body.request
         for _ in range(2)
         for message in rig.dead.receive(max_messages=10)  # at once: they do not wait
     ]
     assert sorted(left) == sorted(f"no{number}" for number in range(12))
-    assert [event.action for event in rig.seen(LetterHandled)] == ["replayed"] * 3
 
 
 def test_asking_twice_sends_once_also_when_somebody_died_in_between(rig: Rig) -> None:
@@ -275,6 +325,20 @@ def test_a_letter_can_go_to_a_mailbox_of_another_engine(rig: Rig, tmp_path: Any)
     assert rig.requests.approximate_count() == 0
     assert rig.dead.approximate_count() == 0
     assert rig.kept()[0].head.state is State.CLOSED
+
+
+def test_a_set_remembers_what_was_replayed(rig: Rig) -> None:
+    rig.bury(hello=LATE)
+    letter = rig.letter()
+    seen: set[UUID] = set()
+    with structlog.testing.capture_logs() as lines:
+        answers = [replay_with_dedup(letter, rig.requests, seen) for _ in range(2)]
+
+    assert answers == [True, False]
+    assert seen == {letter.request_id}
+    assert rig.requests.approximate_count() == 1
+    (skipped,) = [line for line in lines if line["event"] == "Skipping duplicate replay"]
+    assert skipped["request_id"] == str(letter.request_id)
 
 
 class TestDedup:
