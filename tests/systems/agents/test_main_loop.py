@@ -19,8 +19,9 @@ from agents import (
     Session,
 )
 from agents.errors import InvalidParameterError, RateLimitError, ValidationError
-from deadletter import ConfigError
+from deadletter import ConfigError, NoBackoff
 from deadletter.core.events import Buried, ReplyFailed, Retried
+from deadletter.ports import Released
 from deadletter.testing.fakes import FakeClock
 from systems.agents.rig import Rig, failing, running, until, upper
 
@@ -317,6 +318,38 @@ def test_received_and_not_acknowledged_counts_whoever_received_it(rig: Rig) -> N
     with running(rig.loop(failing(LookupError("no")))):
         assert rig.letter().delivery_count == 5
     assert len(rig.seen(Retried)) == 0
+
+
+def hand_back(rig: Rig, times: int) -> None:
+    """Receive the next request and return it, as a worker does that is shut down."""
+
+    async def handing_back() -> None:
+        source = (await rig.backend.broker()).source("requests")
+        for _ in range(times):
+            (delivery,) = await source.receive(limit=1, wait=5, lease=30)
+            assert await source.settle([Released(delivery, charged=False)]) == [True]
+
+    rig.backend.call(handing_back())
+
+
+def test_every_delivery_counts_also_one_that_a_worker_handed_back(rig: Rig) -> None:
+    rig.ask("hello")
+    hand_back(rig, 4)
+
+    with running(rig.loop(failing(LookupError("no")))):
+        assert rig.letter().delivery_count == 5
+        assert rig.answer().error == "Dead-lettered after 5 attempts: no"
+    assert rig.seen(Retried) == []
+
+
+def test_deliveries_that_were_nobodys_fault_can_be_spared(rig: Rig) -> None:
+    rig.ask("hello")
+    hand_back(rig, 4)
+    config = MainLoopConfig(backoff=NoBackoff(), count_every_delivery=False)
+
+    with running(rig.loop(failing(LookupError("no")), config=config)):
+        assert rig.letter().delivery_count == 5
+    assert len(rig.seen(Retried)) == 4
 
 
 def test_a_body_that_is_no_request_is_dead_at_once_as_it_came(rig: Rig) -> None:

@@ -122,7 +122,8 @@ def test_samples_are_decoded_by_the_types_of_the_loop(client: Any) -> None:
 
 def test_clients_of_one_database_share_a_backend(client: Any, redis_server: Server) -> None:
     options = client.connection_pool.connection_kwargs
-    again = redis.Redis(host=options["host"], port=options["port"], db=options.get("db", 0))
+    place = {name: options.get(name) for name in ("host", "port", "username", "password")}
+    again = redis.Redis(**place, db=options.get("db") or 0)
     one: RedisMailbox[int, None] = RedisMailbox(name="numbers", client=client)
     two: RedisMailbox[int, None] = RedisMailbox(name="numbers", client=again)
 
@@ -131,7 +132,7 @@ def test_clients_of_one_database_share_a_backend(client: Any, redis_server: Serv
     (message,) = two.receive()
     assert message.body == 7
     assert one.backend is two.backend
-    other = redis.Redis(host=options["host"], port=options["port"], db=15)
+    other = redis.Redis(**place, db=15)
     assert backend_of(other) is not one.backend
     backend_of(other).close()
     again.close()

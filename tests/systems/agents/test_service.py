@@ -325,23 +325,45 @@ def test_settings_and_their_defaults() -> None:
         Settings.from_environment({"AGENTS_WAIT": "soon"})
 
 
-def test_names_and_retention_of_the_mailboxes() -> None:
+def test_dead_letter_mailboxes_are_named_after_their_sources() -> None:
     with Backend("memory://") as backend:
         boxes = mailboxes(backend)
 
-        assert boxes.requests.name == "requests"
-        assert boxes.dead_requests.name == "requests-dlq"
+        assert (boxes.requests.name, boxes.dead_requests.name) == ("requests", "requests-dlq")
+    assert PROFILES["mailbox"].dead_queue("requests") == "requests-dlq"
+
+
+def test_every_queue_has_a_dead_letter_mailbox_of_its_own() -> None:
+    with Backend("memory://") as backend:
+        boxes = mailboxes(backend)
+
         assert boxes.eval_requests.name == "eval-requests"
         assert boxes.dead_eval_requests.name == "eval-requests-dlq"
-        for source, dead in (
-            (boxes.requests, boxes.dead_requests),
-            (boxes.eval_requests, boxes.dead_eval_requests),
-        ):
-            assert source.default_ttl == SOURCE_TTL == 259_200
-            assert dead.default_ttl == DLQ_TTL == 2_592_000 > source.default_ttl
-            assert PROFILES["mailbox"].dead_queue(source.name) == dead.name
-    retention = PROFILES["mailbox"].retention
-    assert (retention.source, retention.dead) == (SOURCE_TTL, DLQ_TTL)
+    assert PROFILES["mailbox"].dead_queue("eval-requests") == "eval-requests-dlq"
+
+
+def test_sources_keep_messages_for_three_days() -> None:
+    with Backend("memory://") as backend:
+        boxes = mailboxes(backend)
+
+        assert boxes.requests.default_ttl == boxes.eval_requests.default_ttl == 259_200
+    assert PROFILES["mailbox"].retention.source == SOURCE_TTL == 259_200
+
+
+def test_dead_letter_mailboxes_keep_letters_for_thirty_days() -> None:
+    with Backend("memory://") as backend:
+        boxes = mailboxes(backend)
+
+        assert boxes.dead_requests.default_ttl == boxes.dead_eval_requests.default_ttl == 2_592_000
+    assert PROFILES["mailbox"].retention.dead == DLQ_TTL == 2_592_000
+
+
+def test_dead_letters_are_kept_longer_than_messages() -> None:
+    with Backend("memory://") as backend:
+        boxes = mailboxes(backend)
+
+        assert boxes.dead_requests.default_ttl > boxes.requests.default_ttl
+        assert boxes.dead_eval_requests.default_ttl > boxes.eval_requests.default_ttl
 
 
 def test_the_story_is_as_the_page_tells_it() -> None:
