@@ -18,12 +18,14 @@ from urllib.parse import quote
 from deadletter import App, BackendError, Unavailable
 from deadletter.core.events import Observer
 from deadletter.core.signing import Keys
+from deadletter.observe.logs import log_events
 from deadletter.observe.observers import fan_out
 from deadletter.ports import Broker, Clock, Engine, KeyRing, LetterStore
 from deadletter.sync import SyncApp
 from deadletter.system import SystemClock, SystemDice
 
 from .errors import InvalidParameterError, MailboxConnectionError
+from .letter_log import LetterLog
 
 T = TypeVar("T")
 
@@ -53,7 +55,8 @@ class Backend:
     """
     One engine, opened when it is first needed, to be used from any thread.
 
-    Observers get every event of the loops that run on it: for logs, metrics, traces.
+    The observer gets every event of the loops that run on it. By default it writes log lines;
+    `Telemetry` writes the same lines, and metrics.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class Backend:
         self._call_timeout = call_timeout
         self.clock: Clock = clock or SystemClock()
         self.dice = SystemDice()
-        self.observe: Observer = fan_out(*([observe] if observe else []))
+        self.observe: Observer = fan_out(observe or LetterLog(log_events(self.clock)))
         self.app = App(url, office=office, clock=self.clock, dice=self.dice)
         self._sync = SyncApp(self.app, timeout=None)
 

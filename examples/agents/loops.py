@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast, get_args, get_origin
 
-from deadletter import BrakePolicy, Delivery, Malformed
+from deadletter import PROFILES, BrakePolicy, Delivery, Malformed
 from deadletter.core.backoff import Backoff
 from deadletter.runtime.registration import Registration, WorkerOptions
 from deadletter.system import process_name
@@ -79,10 +79,11 @@ class MainLoopConfig:
         visibility_timeout: Seconds for which a request is leased without a sign of life.
         time_limit: Seconds that one attempt may take; None means no limit.
         backoff: Pause before a retry (default: 60 s times the delivery count, up to 900 s).
-        brake: Thresholds above which the loop takes an outage for what it is: it stops
-            receiving, and dead-letters nothing meanwhile (default: None, every failure counts).
-        count_every_delivery: False spares a request the deliveries that were nobody's fault:
-            handed back at shutdown, lost together with another request, failed in an outage.
+        brake: Thresholds of an outage: the loop then stops receiving, and dead-letters
+            nothing until it is over (default: none, every failure counts).
+        count_every_delivery: Count also deliveries that were not the fault of the request:
+            returned at shutdown, or lost together with another request. A loop with a brake
+            never counts them, nor those that failed in an outage.
         backend: The backend whose office keeps the letters of a mailbox that is not on a
             backend itself (default: one in memory).
     """
@@ -91,7 +92,7 @@ class MainLoopConfig:
     visibility_timeout: float = 300.0
     time_limit: float | None = 900.0
     backoff: Backoff | None = None
-    brake: BrakePolicy | None = None
+    brake: BrakePolicy | None = PROFILES["mailbox"].brake
     count_every_delivery: bool = True
     backend: Backend | None = None
 

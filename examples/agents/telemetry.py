@@ -1,73 +1,28 @@
 """
 Log lines and metrics.
 
-Dead letters are logged as "Message dead-lettered", "Processing dead letter" and "DLQ handler
-failed", one line for each; other events have the names that deadletter gives them. The seven
-`dlq.*` metrics go to OpenTelemetry under these names, and to Prometheus with underscores.
+The seven `dlq.*` metrics go to OpenTelemetry under these names, and to Prometheus with
+underscores.
 """
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
-import structlog
 from opentelemetry.metrics import MeterProvider
 from prometheus_client import CollectorRegistry, Counter, start_http_server
 from prometheus_client.core import GaugeMetricFamily
 
-from deadletter.core.events import Buried, Event, LetterHandled, LetterRefused, Observer
+from deadletter.core.events import Event
 from deadletter.core.letter import State
-from deadletter.observe.logs import line, log_events
+from deadletter.observe.logs import log_events
 from deadletter.observe.metrics import Metrics
 from deadletter.observe.telemetry import Meters
-from deadletter.profiles.mailbox import qualified
 from deadletter.system import SystemClock
 
 from .errors import MailboxConnectionError
+from .letter_log import LetterLog
 from .message import Mailbox
-
-ACTIONS: Final = {"replayed": "replay", "discarded": "discard", "alerted": "alert"}
-
-log = structlog.get_logger("agents.dlq")
-
-
-class LetterLog:
-    """An observer that logs dead letters and their handling, and passes other events on."""
-
-    def __init__(self, others: Observer) -> None:
-        self._others = others
-
-    def __call__(self, event: Event) -> None:
-        match event:
-            case Buried():
-                log.warning(
-                    "Message dead-lettered",
-                    message_id=line(event.message_id),
-                    request_id=_known(event.request_id),
-                    source_mailbox=line(event.mailbox),
-                    delivery_count=event.attempt,
-                    error_type=line(qualified(event.failure.error_type)),
-                    error_message=line(event.failure.text),
-                )
-            case LetterHandled():
-                action = ACTIONS.get(event.action)
-                log.info(
-                    "Processing dead letter",
-                    message_id=line(event.message_id),
-                    request_id=_known(event.request_id),
-                    age_seconds=round(event.age, 6),
-                    **({} if action is None else {"action": action}),
-                )
-            case LetterRefused():
-                log.error(
-                    "DLQ handler failed",
-                    message_id=line(event.message_id),
-                    request_id=_known(event.request_id),
-                    error=line(event.failure.text),
-                    delay=event.delay,
-                )
-            case _:
-                self._others(event)
 
 
 class Telemetry:
@@ -124,7 +79,3 @@ class Telemetry:
         """Serve the metrics; return the port, which the system chooses if it is 0."""
         server, _ = start_http_server(port, addr=host, registry=self.registry)
         return int(server.server_port)
-
-
-def _known(request_id: str | None) -> str:
-    return line(str(request_id))

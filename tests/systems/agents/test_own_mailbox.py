@@ -306,6 +306,22 @@ def test_a_consumer_runs_beside_its_loop_and_logs_what_it_does(desk: Desk) -> No
     assert (line["request_id"], line["action"]) == (str(asked.request_id), "discard")
 
 
+def test_dead_letters_are_logged_without_any_set_up(desk: Desk) -> None:
+    def refuse(letter: DeadLetter[Any]) -> None:
+        raise ConnectionError("nobody is there")
+
+    with structlog.testing.capture_logs() as lines:
+        died(desk, hello=ValidationError("no sense"))
+        DLQConsumer(mailbox=desk.dead, handler=refuse).run(max_iterations=1, wait_time_seconds=0)
+
+    (warning,) = [one for one in lines if one["event"] == "Message dead-lettered"]
+    assert warning["log_level"] == "warning"
+    assert warning["error_type"] == "agents.errors.ValidationError"
+    (error,) = [one for one in lines if one["event"] == "DLQ handler failed"]
+    assert (error["log_level"], error["error"]) == ("error", "nobody is there")
+    assert error["message_id"] == warning["message_id"]
+
+
 def test_replays_health_and_dedup(desk: Desk) -> None:
     died(desk, late=TimeoutError("slow"), wrong=LookupError("no"))
     resolver = RegistryResolver({"answers": desk.answers})
