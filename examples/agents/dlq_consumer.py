@@ -102,13 +102,13 @@ class DLQConsumer(Runnable, Generic[T]):
         async with assembled(
             backend, [self], visibility_timeout=visibility, wait_time_seconds=wait
         ) as members:
-            if self._is_shut:
+            if self._is_shut or self._consumer is None:
                 return
             stop = asyncio.Event()
-            others = [member for name, member in members.items() if name != self.member]
+            others = [member for member in members if member is not self._consumer]
             sweeping = [asyncio.create_task(member.run(stop)) for member in others]
             try:
-                await cast("Consumer", members[self.member]).run_turns(turns)
+                await self._consumer.run_turns(turns)
             finally:
                 stop.set()
                 await asyncio.gather(*sweeping)

@@ -207,7 +207,7 @@ class LoopGroup:
             self.backend, self.loops, visibility_timeout=visibility, wait_time_seconds=wait
         ) as members:
             group = Group(
-                [*members.values(), *self._background],
+                [*members, *self._background],
                 clock=self.backend.clock,
                 observe=self.backend.observe,
                 shutdown_timeout=self._shutdown_timeout,
@@ -266,24 +266,24 @@ async def assembled(
     *,
     visibility_timeout: float | None,
     wait_time_seconds: float,
-) -> AsyncIterator[dict[str, Member]]:
-    """Build the loops as deadletter runs them, by name, with the sweep of the backend."""
+) -> AsyncIterator[list[Member]]:
+    """Build the loops as deadletter runs them, with the sweep of the backend."""
     add = partial(
         _add, backend, visibility_timeout=visibility_timeout, wait_time_seconds=wait_time_seconds
     )
-    members: dict[str, Member] = {}
+    members: list[Member] = []
     on_backend = [loop for loop in loops if loop.backend is not None]
     others = [loop for loop in loops if loop.backend is None]
     async with AsyncExitStack() as stack:
         if on_backend:
-            members |= await add(await backend.engine(), on_backend, stack.push_async_callback)
+            members += await add(await backend.engine(), on_backend, stack.push_async_callback)
         if others:
             boxes = [box for loop in others for box in loop.mailboxes()]
             broker = MailboxBroker(boxes, await backend.keys(), backend.clock)
             for loop in others:
                 loop.attach(broker)
             made = await add(_OwnMailboxes(broker), others, stack.push_async_callback)
-            members |= {name: one for name, one in made.items() if not isinstance(one, Sweep)}
+            members += [member for member in made if not isinstance(member, Sweep)]
         yield members
 
 
@@ -295,7 +295,7 @@ async def _add(
     *,
     visibility_timeout: float | None,
     wait_time_seconds: float,
-) -> dict[str, Member]:
+) -> list[Member]:
     made = [
         loop.registration(
             visibility_timeout=visibility_timeout, wait_time_seconds=wait_time_seconds
@@ -313,10 +313,13 @@ async def _add(
     )
     close: Callable[[], Awaitable[None]] = factory.close
     on_exit(close)
-    members = {member.name: member for member in await factory.build()}
+    members = await factory.build()
+    waiting = list(members)
     for loop in loops:
-        loop.began(members[loop.member])
-        on_exit(_ended, loop, members[loop.member])
+        member = next(one for one in waiting if one.name == loop.member)
+        waiting.remove(member)
+        loop.began(member)
+        on_exit(_ended, loop, member)
     return members
 
 

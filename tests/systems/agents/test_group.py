@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import json
+import threading
 import time
 from typing import Any
 from urllib.request import urlopen
@@ -23,9 +24,11 @@ from agents import (
     MainLoop,
     Sample,
     Score,
+    Session,
 )
 from agents.errors import MailboxConnectionError
 from agents.health import health_check
+from deadletter import ConfigError
 from deadletter.testing.fakes import eventually
 from systems.agents.rig import Rig, running, until, upper
 
@@ -155,3 +158,24 @@ def test_a_call_that_gets_no_answer_is_a_connection_error() -> None:
         pytest.raises(MailboxConnectionError, match=r"no answer within 0\.1 seconds"),
     ):
         backend.call(hanging())
+
+
+def test_several_loops_may_work_one_mailbox(timed: Rig) -> None:
+    together = threading.Barrier(2, timeout=20)
+
+    def adapter(prompt: str, session: Session) -> str:
+        together.wait()  # both are at work
+        return prompt.upper()
+
+    with running(timed.loop(adapter), timed.loop(adapter)):
+        timed.ask("a")
+        timed.ask("b")
+        assert {timed.answer().output, timed.answer().output} == {"A", "B"}
+
+
+def test_the_loops_of_a_group_share_one_backend(timed: Rig) -> None:
+    with Backend("memory://") as other:
+        requests: BackendMailbox[Any, Any] = BackendMailbox(name="requests", client=other)
+        loop: MainLoop[str, str] = MainLoop(adapter=FunctionAdapter(upper), requests=requests)
+        with pytest.raises(ConfigError, match="must share one backend"):
+            LoopGroup(loops=[timed.loop(upper), loop])

@@ -1,5 +1,7 @@
 """Everything with mailboxes that a user has written: only the protocol is needed."""
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +36,7 @@ from agents.replay import replay_handler, replay_with_dedup, selective_replay
 from agents.telemetry import Telemetry
 from deadletter.core.events import Retried
 from systems.agents.own_mailbox import OwnMailbox
-from systems.agents.rig import AT_ONCE, failing, running, until, upper
+from systems.agents.rig import AT_ONCE, Rig, failing, running, until, upper
 
 
 @dataclass(frozen=True)
@@ -384,3 +386,82 @@ def test_both_mailboxes_of_a_loop_are_of_one_kind(desk: Desk) -> None:
         MainLoop(
             adapter=FunctionAdapter(upper), requests=requests, dlq=DLQPolicy(mailbox=desk.dead)
         )
+
+
+def test_loops_on_a_backend_and_others_run_in_one_group(desk: Desk, timed: Rig) -> None:
+    seen: list[DeadLetter[Any]] = []
+    consumer: DLQConsumer[Any] = DLQConsumer(mailbox=desk.dead, handler=seen.append)
+    others = desk.loop(failing(LookupError("no")), max_delivery_count=1)
+    with running(timed.loop(upper), others, consumer) as group:
+        timed.ask("hello")
+        desk.ask("hello")
+        assert timed.answer().output == "HELLO"
+        until(lambda: seen)
+        assert group.backend is timed.backend
+
+    assert [letter.head.message_id for letter in timed.kept()] == [seen[0].message_id]
+
+
+def test_a_long_poll_does_not_hold_up_the_shutdown(desk: Desk) -> None:
+    consumer: DLQConsumer[Any] = DLQConsumer(mailbox=desk.dead, handler=print)
+    thread = threading.Thread(target=consumer.run, kwargs={"wait_time_seconds": 20})
+    thread.start()
+    until(lambda: desk.dead.visibility)  # it is polling
+
+    began = time.monotonic()
+    assert consumer.shutdown(timeout=10)
+    thread.join(10)
+
+    assert time.monotonic() - began < 10
+    # The poll goes on in its thread: what it still gets is handed back.
+    desk.dead.send("late")
+    until(lambda: "nack in requests-dlq for 0" in desk.calls)
+    assert desk.dead.approximate_count() == 1
+
+
+def test_the_lease_of_a_long_request_is_extended_where_messages_can(desk: Desk) -> None:
+    extended: list[int] = []
+
+    class Extending(OwnMailbox):
+        def receive(self, **asked: Any) -> Any:
+            found = super().receive(**asked)
+            for message in found:
+                message.extend_visibility = extended.append  # type: ignore[attr-defined]
+            return found
+
+    may_end = threading.Event()
+
+    def adapter(prompt: str, session: Session) -> str:
+        may_end.wait(20)
+        return prompt.upper()
+
+    requests = Extending("requests")
+    loop: MainLoop[str, str] = MainLoop(
+        adapter=FunctionAdapter(adapter),
+        requests=requests,
+        config=MainLoopConfig(visibility_timeout=1),
+    )
+    with running(loop):
+        requests.send(MainLoopRequest("hello"), reply_to=desk.answers)
+        until(lambda: len(extended) >= 2)
+        may_end.set()
+        assert desk.answer().output == "HELLO"
+    assert set(extended) == {1}
+
+
+def test_a_message_whose_lease_has_ended_is_not_settled_twice(desk: Desk) -> None:
+    class ReceiptHandleExpiredError(Exception):
+        """The error of another package, by the name that the protocol gives it."""
+
+    class Forgetting(OwnMailbox):
+        def delete(self, entry: Any) -> None:
+            super().delete(entry)
+            raise ReceiptHandleExpiredError("too late")
+
+    requests = Forgetting("requests")
+    loop: MainLoop[str, str] = MainLoop(adapter=FunctionAdapter(upper), requests=requests)
+    with running(loop):
+        requests.send(MainLoopRequest("hello"), reply_to=desk.answers)
+        assert desk.answer().output == "HELLO"
+        requests.send(MainLoopRequest("next"), reply_to=desk.answers)
+        assert desk.answer().output == "NEXT"

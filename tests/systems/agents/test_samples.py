@@ -130,6 +130,7 @@ def test_the_package_exports_what_one_needs() -> None:
         *("DLQPolicy", "DeadLetter", "DLQConsumer", "LoopGroup"),
         *("MainLoop", "MainLoopRequest", "MainLoopResult"),
         *("EvalLoop", "EvalRequest", "EvalResult", "MailboxResolver"),
+        *("ProviderAdapter", "ResourceRegistry", "MainLoopConfig"),
     }
 
     assert wanted <= set(agents.__all__)
