@@ -339,20 +339,26 @@ async def _close(rig: Rig, ids: list[str]) -> None:
     await Letters(await rig.backend.letters(), rig.backend.clock).close(ids, By("somebody"))
 
 
-def test_a_safe_handler_never_raises_and_says_what_it_discards(rig: Rig) -> None:
+def test_a_safe_handler_never_raises_but_logs_discards_and_counts(rig: Rig) -> None:
+    telemetry = Telemetry()
+    rig.observers.append(telemetry)
     rig.bury(a=NO)
     with structlog.testing.capture_logs() as lines:
         DLQConsumer(mailbox=rig.dead, handler=safe(refuse)).run(
             max_iterations=1, wait_time_seconds=5
         )
 
-    (line,) = [line for line in lines if "discarding" in line["event"]]
+    (line,) = [line for line in lines if line["event"].startswith("Failed to process dead letter")]
+    assert line["event"] == "Failed to process dead letter, discarding"
     assert line["log_level"] == "error"
     assert line["message_id"] == rig.kept()[0].head.message_id
     assert line["error"] == "nobody is there"
-    assert [event.action for event in rig.seen(LetterHandled)] == ["discarded"]
     assert rig.seen(LetterRefused) == []
     assert rig.dead.approximate_count() == 0
+    discarded = telemetry.registry.get_sample_value(
+        "dlq_messages_discarded_total", {"mailbox": "requests-dlq"}
+    )
+    assert discarded == 1
 
 
 class Alarm:

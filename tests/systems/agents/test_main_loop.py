@@ -181,6 +181,19 @@ def test_a_retry_waits_sixty_seconds_more_each_time_up_to_fifteen_minutes(
     assert [event.delay for event in timed.seen(Retried)][-4:] == [840, 900, 900, 900]
 
 
+def test_excluded_errors_wait_as_long_as_others(timed: Rig, clock: FakeClock) -> None:
+    policy = timed.policy(max_delivery_count=1, exclude_errors=frozenset({RateLimitError}))
+    loop = timed.loop(failing(RateLimitError("slower")), config=PATIENT, dlq=policy)
+    with running(loop):
+        timed.ask("hello")
+        for number in range(1, 4):
+            until(lambda n=number: len(timed.seen(Retried)) == n)  # type: ignore[misc]
+            clock.advance(60 * number)
+
+    assert [event.delay for event in timed.seen(Retried)][:3] == [60, 120, 180]
+    assert timed.dead.approximate_count() == 0
+
+
 def test_callers_get_one_reply_at_the_end_and_none_per_retry(rig: Rig) -> None:
     told: list[int] = []  # answers there were when a run began
 
