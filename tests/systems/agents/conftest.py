@@ -1,4 +1,4 @@
-"""The same mailboxes in memory and on a real Redis; in memory also on a fake clock."""
+"""Fixtures: mailboxes in memory and on a real Redis server, and in memory with a fake clock."""
 
 from collections.abc import Iterator
 from pathlib import Path

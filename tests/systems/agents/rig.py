@@ -1,4 +1,4 @@
-"""Mailboxes, loops on threads, and everything they said."""
+"""Mailboxes and loops for the tests, with all events of the loops."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -17,8 +17,8 @@ from deadletter.core.letter import By
 from deadletter.office.letters import Letters
 from deadletter.runtime.deliveries import Heartbeat
 from deadletter.testing.fakes import FakeClock
+from systems.agents.broker_recorder import BrokerRecorder
 from systems.agents.rig import Rig, running, until, upper
-from systems.agents.spy import Spy
 
 NO = LookupError("no such thing")
 
@@ -78,7 +78,9 @@ def test_handled_letters_are_removed(rig: Rig) -> None:
     assert len(rig.kept()) == 2  # the office still knows
 
 
-def test_letters_whose_handler_fails_wait_an_hour_in_place(timed: Rig, clock: FakeClock) -> None:
+def test_letters_whose_handler_fails_stay_and_return_after_an_hour(
+    timed: Rig, clock: FakeClock
+) -> None:
     timed.bury(a=NO)
     consumer: DLQConsumer[Any] = DLQConsumer(mailbox=timed.dead, handler=refuse)
 
@@ -92,7 +94,7 @@ def test_letters_whose_handler_fails_wait_an_hour_in_place(timed: Rig, clock: Fa
     assert (again.body.body.request, again.delivery_count) == ("a", 2)
 
 
-def test_a_failure_is_logged_as_an_error_with_the_message_and_why(rig: Rig) -> None:
+def test_handler_failures_are_logged_as_errors(rig: Rig) -> None:
     rig.observers.append(Telemetry())
     rig.bury(a=NO)
 
@@ -105,9 +107,7 @@ def test_a_failure_is_logged_as_an_error_with_the_message_and_why(rig: Rig) -> N
     assert said["error"] == "nobody is there"
 
 
-def test_however_often_it_fails_it_is_never_dead_lettered_again(
-    timed: Rig, clock: FakeClock
-) -> None:
+def test_a_dead_letter_is_never_dead_lettered_again(timed: Rig, clock: FakeClock) -> None:
     timed.bury(a=NO)
     for _ in range(20):
         DLQConsumer(mailbox=timed.dead, handler=refuse).run(max_iterations=1, wait_time_seconds=0)
@@ -128,7 +128,7 @@ async def _queues(rig: Rig) -> Any:
     return await (await rig.backend.broker()).queues()
 
 
-def test_turns_are_polls_however_many_letters_each_brings(rig: Rig) -> None:
+def test_iterations_count_polls_and_not_letters(rig: Rig) -> None:
     rig.bury(**{f"r{number}": NO for number in range(12)})
     seen: list[DeadLetter[Any]] = []
     beats: list[int] = []
@@ -144,7 +144,7 @@ def test_turns_are_polls_however_many_letters_each_brings(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("turns", [1, 3])
-def test_every_turn_is_a_sign_of_life(timed: Rig, turns: int) -> None:
+def test_every_iteration_beats_the_heart_once(timed: Rig, turns: int) -> None:
     consumer: DLQConsumer[Any] = DLQConsumer(mailbox=timed.dead, handler=print)
     beats: list[int] = []
     consumer.heartbeat.add_callback(lambda: beats.append(1))
@@ -157,7 +157,7 @@ def test_every_turn_is_a_sign_of_life(timed: Rig, turns: int) -> None:
 def test_a_poll_waits_twenty_seconds_for_the_first_letter(timed: Rig) -> None:
     engine: Any = timed.backend.call(timed.backend.engine())
     notes: list[str] = []
-    engine.broker = Spy(engine.broker, notes)
+    engine.broker = BrokerRecorder(engine.broker, notes)
     timed.dead.send("anything")  # type: ignore[arg-type]
 
     DLQConsumer(mailbox=timed.dead, handler=print).run(max_iterations=1)
@@ -167,12 +167,12 @@ def test_a_poll_waits_twenty_seconds_for_the_first_letter(timed: Rig) -> None:
 
 
 @pytest.mark.parametrize(("asked", "lease"), [({}, 300), ({"visibility_timeout": 7}, 7)])
-def test_the_visibility_of_a_run_or_else_of_the_consumer(
+def test_the_visibility_timeout_of_run_defaults_to_that_of_the_consumer(
     timed: Rig, asked: dict[str, Any], lease: int
 ) -> None:
     engine: Any = timed.backend.call(timed.backend.engine())
     notes: list[str] = []
-    engine.broker = Spy(engine.broker, notes)
+    engine.broker = BrokerRecorder(engine.broker, notes)
     consumer: DLQConsumer[Any] = DLQConsumer(mailbox=timed.dead, handler=print)
     timed.dead.send("anything")  # type: ignore[arg-type]
 
@@ -181,10 +181,10 @@ def test_the_visibility_of_a_run_or_else_of_the_consumer(
     assert f"asked requests-dlq for {lease} s, 20 s" in notes  # a long poll
 
 
-def test_a_visibility_of_nothing_is_not_the_default(timed: Rig) -> None:
+def test_a_visibility_timeout_of_zero_is_not_unset(timed: Rig) -> None:
     engine: Any = timed.backend.call(timed.backend.engine())
     notes: list[str] = []
-    engine.broker = Spy(engine.broker, notes)
+    engine.broker = BrokerRecorder(engine.broker, notes)
 
     DLQConsumer(mailbox=timed.dead, handler=print).run(
         max_iterations=1, visibility_timeout=0, wait_time_seconds=0
@@ -244,7 +244,7 @@ def test_handling_is_logged_with_age_and_action(
     assert (said["age_seconds"], said.get("action")) == (40, action)
 
 
-def test_only_the_letter_somebody_was_told_of_is_alerted(timed: Rig) -> None:
+def test_each_letter_has_the_action_of_its_own_handling(timed: Rig) -> None:
     timed.bury(usual=NO, urgent=NO, other=NO)
     alert = Alert()
 
@@ -260,7 +260,7 @@ def test_only_the_letter_somebody_was_told_of_is_alerted(timed: Rig) -> None:
     ]
 
 
-def test_a_letter_past_its_time_is_discarded_and_stays_in_the_office(
+def test_consumers_discard_expired_letters_and_the_office_keeps_them(
     timed: Rig, clock: FakeClock
 ) -> None:
     thirty_days: Any = timed.box("requests-dlq", DeadLetter[Any], default_ttl=2_592_000)
@@ -280,7 +280,7 @@ def test_a_letter_past_its_time_is_discarded_and_stays_in_the_office(
     assert len(timed.kept()) == 2
 
 
-def test_without_a_consumer_it_is_tidied_away_each_by_its_own_clock(
+def test_retention_discards_expired_letters_and_deletes_finished_ones(
     timed: Rig, clock: FakeClock
 ) -> None:
     box: Any = timed.box("requests-dlq", DeadLetter[MainLoopRequest[str]], default_ttl=2_592_000)
@@ -406,7 +406,7 @@ def test_an_alert_pages_with_high_severity_for_critical_requests(alarm: Alarm) -
     assert alarm.pages == [(f"Critical request dead-lettered: {urgent.business_key}", "high")]
 
 
-def test_the_consumer_runs_beside_the_loop_whose_letters_it_takes(rig: Rig) -> None:
+def test_the_consumer_runs_beside_the_loop_of_its_letters(rig: Rig) -> None:
     def adapter(prompt: str, session: object) -> str:
         raise NO
 

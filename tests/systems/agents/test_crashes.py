@@ -1,4 +1,4 @@
-"""What the origin gets wrong, with processes that really die."""
+"""Crashes of real processes, and expiry of single messages."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ from systems.agents.rig import Rig, running, until, upper
 pytestmark = pytest.mark.xdist_group("redis_server")
 
 ROOT = Path(__file__).parents[3]
-AGENT = Path(__file__).with_name("dying_agent.py")
+AGENT = Path(__file__).with_name("crashing_agent.py")
 
 
 class Crashing:
@@ -81,7 +81,7 @@ def the_letter(crashing: Crashing) -> DeadLetter[MainLoopRequest[str]]:
     return body
 
 
-def test_poison_that_kills_the_process_is_dead_lettered_and_takes_nobody_along(
+def test_requests_that_kill_their_process_are_dead_lettered_without_others(
     crashing: Crashing,
 ) -> None:
     rig = crashing.rig

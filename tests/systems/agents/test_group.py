@@ -1,4 +1,4 @@
-"""Several loops in one process, and how they are."""
+"""Groups of loops, and their health checks."""
 
 import asyncio
 import inspect
@@ -104,14 +104,14 @@ def test_the_health_body(timed: Rig) -> None:
     }
 
 
-def test_of_several_the_deepest_is_told(timed: Rig) -> None:
+def test_health_shows_the_deepest_of_several_mailboxes(timed: Rig) -> None:
     deepen(timed, 3)
     other: Any = timed.box("eval-requests-dlq")
 
     assert health_check(other, timed.dead)["dlq"]["name"] == "requests-dlq"
 
 
-async def test_a_group_answers_the_same_to_probes(timed: Rig) -> None:
+async def test_a_group_serves_the_health_checks(timed: Rig) -> None:
     deepen(timed, 100)
     with running(timed.loop(upper), health_port=0) as group:
         # Until it listens, its port is the one that was asked for: any.

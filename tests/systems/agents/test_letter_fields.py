@@ -1,4 +1,4 @@
-"""Each field of a dead letter, of a request that has failed twice."""
+"""The fields of a dead letter, each by itself."""
 
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, dataclass, fields

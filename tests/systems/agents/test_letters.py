@@ -1,4 +1,4 @@
-"""What a dead letter tells, and in which order its loop does what."""
+"""The order of the steps of dead-lettering, and its log lines."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,8 +12,8 @@ from agents.errors import ValidationError
 from agents.telemetry import Telemetry
 from deadletter import Unavailable
 from deadletter.core.events import OutOfReach
+from systems.agents.broker_recorder import BrokerRecorder
 from systems.agents.rig import Rig, failing, running, until
-from systems.agents.spy import Spy
 
 PATIENT = MainLoopConfig()
 
@@ -23,7 +23,7 @@ def noted(rig: Rig) -> Iterator[list[str]]:
     """What its engine is asked to do, in order."""
     notes: list[str] = []
     engine: Any = rig.backend.call(rig.backend.engine())
-    engine.broker = Spy(engine.broker, notes)
+    engine.broker = BrokerRecorder(engine.broker, notes)
     keeper, verb = engine.letters, "keep"
     if engine.undertaker is not None:
         keeper, verb = engine.undertaker, "bury"
@@ -40,7 +40,7 @@ def _noting(verb: Any, notes: list[str]) -> Any:
     return noting
 
 
-def test_the_letter_is_durable_before_anybody_is_told_and_then_it_is_acknowledged(rig: Rig) -> None:
+def test_the_order_is_letter_then_copy_then_reply_then_acknowledgement(rig: Rig) -> None:
     with noted(rig) as notes:
         policy = rig.policy(max_delivery_count=2)
         with running(rig.loop(failing(LookupError("no")), dlq=policy)):
@@ -68,7 +68,7 @@ def test_an_answer_is_sent_before_its_request_is_acknowledged(rig: Rig) -> None:
     assert notes.index("sent to answers") < notes.index("acknowledged in requests")
 
 
-def test_while_no_letter_can_be_kept_nobody_is_told_and_nothing_is_lost(timed: Rig) -> None:
+def test_nothing_is_sent_or_acknowledged_while_the_office_is_unavailable(timed: Rig) -> None:
     engine: Any = timed.backend.call(timed.backend.engine())
     bury, is_away = engine.undertaker.bury, True
 

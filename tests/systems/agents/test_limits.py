@@ -1,4 +1,4 @@
-"""What the document says is not possible, and what is possible here."""
+"""The limitations of the document, and the options beyond them."""
 
 import re
 from typing import Any
@@ -41,7 +41,7 @@ def test_nothing_is_replayed_by_itself(timed: Rig, clock: FakeClock) -> None:
     assert timed.kept()[0].head.state is State.PENDING
 
 
-def test_a_policy_may_replay_what_it_knows_to_pass(timed: Rig, clock: FakeClock) -> None:
+def test_a_handler_may_replay_letters_by_rule(timed: Rig, clock: FakeClock) -> None:
     timed.bury(late=LATE, wrong=NO)
     others: list[str] = []
     handler = ReplayWhen(
@@ -64,14 +64,14 @@ def test_a_policy_may_replay_what_it_knows_to_pass(timed: Rig, clock: FakeClock)
     assert [event.action for event in timed.seen(LetterHandled)] == ["processed", "replayed"]
 
 
-def test_source_and_dead_letter_mailbox_are_on_one_broker(timed: Rig) -> None:
+def test_source_and_dead_letter_mailbox_must_share_a_backend(timed: Rig) -> None:
     with Backend("memory://") as other:
         dead: BackendMailbox[Any, None] = BackendMailbox(name="requests-dlq", client=other)
         with pytest.raises(InvalidParameterError, match="same backend"):
             timed.loop(upper, dlq=DLQPolicy(mailbox=dead))
 
 
-def test_letters_are_kept_by_another_engine_than_messages(rig: Rig) -> None:
+def test_letters_can_be_kept_by_another_engine_than_messages(rig: Rig) -> None:
     rig.bury(hello=NO)
 
     (letter,) = rig.kept()
@@ -82,7 +82,7 @@ def test_letters_are_kept_by_another_engine_than_messages(rig: Rig) -> None:
     assert where in ({"memory"}, {"redis", "sqlite"})
 
 
-def test_letters_come_in_the_order_they_died(rig: Rig) -> None:
+def test_letters_are_received_in_the_order_of_their_deaths(rig: Rig) -> None:
     names = [f"r{number}" for number in range(5)]
     rig.bury(**dict.fromkeys(names, NO))
 
@@ -91,7 +91,7 @@ def test_letters_come_in_the_order_they_died(rig: Rig) -> None:
     assert found == names
 
 
-def test_the_office_finds_them_by_what_matters_first(rig: Rig) -> None:
+def test_the_office_finds_letters_by_search(rig: Rig) -> None:
     rig.bury(a=NO, b=LATE, c=NO)
 
     async def found(query: str) -> list[Kept]:
@@ -167,7 +167,7 @@ class TestRules:
         others = {"refused-dlq", "broken-dlq", "requests-dlq"} - {mailbox}
         assert [rig.box(name).approximate_count() for name in others] == [0, 0]
 
-    def test_errors_a_rule_calls_transient_are_never_dead_lettered(self, rig: Rig) -> None:
+    def test_errors_that_a_rule_calls_transient_are_never_dead_lettered(self, rig: Rig) -> None:
         def adapter(prompt: str, session: Any) -> str:
             if session.delivery_count < 7:
                 raise RateLimitError("slower")
@@ -192,7 +192,7 @@ def test_by_default_every_failure_counts_also_in_an_outage(rig: Rig) -> None:
     assert rig.seen(BrakeOpened) == []
 
 
-def test_with_a_brake_an_outage_is_no_flood_of_dead_letters(rig: Rig) -> None:
+def test_with_a_brake_an_outage_makes_no_dead_letters(rig: Rig) -> None:
     """Transient failures of many requests stop the fetching, and cost no delivery."""
     is_down = True
 

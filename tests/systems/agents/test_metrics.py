@@ -1,4 +1,4 @@
-"""All seven metrics, by name, of things that really happened."""
+"""The seven metrics, measured on real letters."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Everything with mailboxes that a user has written: only the protocol is needed."""
+"""Loops, consumers and replays with mailboxes that only fulfil the protocol."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""When a message is given up: the policy alone, without a loop."""
+"""Policies by themselves, without a loop."""
 
 from dataclasses import FrozenInstanceError, dataclass, fields
 from datetime import UTC, datetime
@@ -97,7 +97,7 @@ def test_errors_that_are_not_listed_are_counted(count: int, dead: bool) -> None:
         assert policy.should_dead_letter(delivered(count), error) is dead
 
 
-def test_included_errors_are_given_up_at_once() -> None:
+def test_included_errors_dead_letter_at_once() -> None:
     policy: DLQPolicy[str, int] = DLQPolicy(
         mailbox=DEAD, include_errors=frozenset({ValidationError, ContentPolicyViolation})
     )
@@ -107,7 +107,7 @@ def test_included_errors_are_given_up_at_once() -> None:
     assert not policy.should_dead_letter(delivered(1), ValueError("no"))
 
 
-def test_excluded_errors_are_never_given_up() -> None:
+def test_excluded_errors_never_dead_letter() -> None:
     never = frozenset({MailboxConnectionError, RateLimitError, TimeoutError})
     policy: DLQPolicy[str, int] = DLQPolicy(mailbox=DEAD, exclude_errors=never)
 
@@ -160,7 +160,7 @@ def test_excluded_comes_before_included_and_included_before_the_count() -> None:
     assert policy.should_dead_letter(delivered(3), ValueError("no"))
 
 
-def test_only_the_very_type_is_listed() -> None:
+def test_error_types_are_matched_exactly() -> None:
     policy: DLQPolicy[str, int] = DLQPolicy(
         mailbox=DEAD,
         include_errors=frozenset({LookupError}),
@@ -171,7 +171,7 @@ def test_only_the_very_type_is_listed() -> None:
     assert policy.should_dead_letter(delivered(5), SlowDown("slower"))
 
 
-def test_a_policy_of_ones_own_is_a_subclass() -> None:
+def test_custom_policies_are_subclasses() -> None:
     rates = {"good": 0.1, "bad": 0.9}
 
     @dataclass(slots=True, frozen=True)

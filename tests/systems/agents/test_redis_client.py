@@ -1,4 +1,4 @@
-"""The set-up of the document, word by word: mailboxes that are given a Redis client."""
+"""The documented set-up: mailboxes that are given a Redis client."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -192,7 +192,7 @@ def test_a_mailbox_without_a_type_is_decoded_as_its_loop_says(client: Any) -> No
     assert after.body.request == MyRequest("hello")
 
 
-def test_a_given_type_is_kept(client: Any) -> None:
+def test_a_given_body_type_is_kept(client: Any) -> None:
     requests: RedisMailbox[Any, Any] = RedisMailbox(
         name="requests", client=client, body_type=MainLoopRequest[str]
     )

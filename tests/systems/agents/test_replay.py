@@ -1,4 +1,4 @@
-"""Sending dead letters back: where to, which of them, and each of them once."""
+"""Replay of dead letters: by handler, by predicate, once for each request."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -53,7 +53,7 @@ def settled(rig: Rig, *states: State) -> list[Kept]:
     return until(are_there)
 
 
-def test_a_letter_goes_back_and_is_answered_where_it_was_asked(rig: Rig) -> None:
+def test_a_replayed_request_is_answered_in_its_reply_mailbox(rig: Rig) -> None:
     rig.bury(hello=LATE)
     handler = partial(replay_handler, source=rig.requests, reply_resolver=known(rig))
     with structlog.testing.capture_logs() as lines:
@@ -90,7 +90,7 @@ def test_replayed_messages_are_byte_identical(rig: Rig) -> None:
     assert (after.id, after.reply_to) == (before.id, before.reply_to)
 
 
-def test_a_reply_mailbox_that_is_gone_keeps_the_letter_where_it_is(rig: Rig) -> None:
+def test_letters_with_an_unknown_reply_mailbox_stay(rig: Rig) -> None:
     rig.bury(hello=LATE)
     handler = partial(replay_handler, source=rig.requests, reply_resolver=RegistryResolver({}))
 
@@ -211,7 +211,7 @@ def test_a_whole_mailbox_can_be_looked_through(rig: Rig) -> None:
     assert sorted(left) == sorted(f"no{number}" for number in range(12))
 
 
-def test_asking_twice_sends_once_also_when_somebody_died_in_between(rig: Rig) -> None:
+def test_a_letter_is_sent_once_also_after_a_crash(rig: Rig) -> None:
     rig.bury(hello=LATE)
     (message,) = rig.dead.receive(wait_time_seconds=5)
     replay = partial(send_back, source=rig.requests, reply_resolver=known(rig))
@@ -243,7 +243,7 @@ def test_a_copy_that_fails_again_returns_to_its_letter(rig: Rig) -> None:
     assert rig.letter().last_error == "no such thing"  # and in the mailbox again
 
 
-def test_a_letter_that_came_back_too_often_is_left_for_people(rig: Rig) -> None:
+def test_letters_that_were_replayed_too_often_are_quarantined(rig: Rig) -> None:
     rig.bury(hello=LATE)
     policy = rig.policy(max_delivery_count=1)
 
@@ -284,7 +284,7 @@ def test_a_letter_the_office_does_not_know_is_sent_as_a_new_message(rig: Rig) ->
     assert message.body == letter.body
 
 
-def test_a_letter_can_be_changed_on_its_way_and_what_died_is_kept_beside_it(rig: Rig) -> None:
+def test_a_replay_can_transform_the_body_and_keeps_the_original(rig: Rig) -> None:
     rig.bury(helo=NO)
 
     def corrected(request: MainLoopRequest[str]) -> MainLoopRequest[str]:
@@ -362,7 +362,7 @@ class TestDedup:
             request_id=request_id,
         )
 
-    def test_one_request_of_two_messages_goes_back_once(self, rig: Rig) -> None:
+    def test_a_request_in_two_messages_is_replayed_once(self, rig: Rig) -> None:
         request_id = uuid4()
         with structlog.testing.capture_logs() as lines:
             answers = [
@@ -375,7 +375,7 @@ class TestDedup:
         skipped = [line for line in lines if "Skipping duplicate" in line["event"]]
         assert [line["request_id"] for line in skipped] == [str(request_id)] * 2
 
-    def test_requests_without_an_id_are_not_all_one(self, rig: Rig) -> None:
+    def test_requests_without_an_id_are_told_apart(self, rig: Rig) -> None:
         answers = [
             self.replayed(rig, self.letter(rig, name, None)) for name in ("m-1", "m-2", "m-1")
         ]
@@ -398,7 +398,7 @@ class TestDedup:
         assert rig.requests.approximate_count() == 1
 
     @pytest.mark.xdist_group("redis_server")
-    def test_another_process_remembers_too(self, redis_server: Any, tmp_path: Any) -> None:
+    def test_the_replay_log_survives_the_process(self, redis_server: Any, tmp_path: Any) -> None:
         url, office = fresh(redis_server.url), f"sqlite:///{tmp_path}/office.db"
         one, two = Rig(url, office=office), Rig(url, office=office)
         try:

@@ -124,7 +124,7 @@ def dead(desk: Desk, *texts: str) -> Iterator[None]:
     yield
 
 
-def test_the_package_exports_what_one_needs() -> None:
+def test_the_package_exports_the_documented_names() -> None:
     wanted = {
         *("Mailbox", "RedisMailbox", "InMemoryMailbox", "Message"),
         *("DLQPolicy", "DeadLetter", "DLQConsumer", "LoopGroup"),
@@ -150,7 +150,7 @@ def test_a_basic_set_up(desk: Desk) -> None:
     assert message.body.delivery_count == 5
 
 
-def test_at_once_never_or_by_count(desk: Desk) -> None:
+def test_included_excluded_and_counted_errors(desk: Desk) -> None:
     policy = DLQPolicy(
         mailbox=desk.dead_letters,
         max_delivery_count=3,
@@ -217,7 +217,7 @@ def test_replay_by_hand(desk: Desk) -> None:
     assert desk.dead_letters.approximate_count() == 1
 
 
-def test_a_set_of_what_was_seen(desk: Desk) -> None:
+def test_replay_with_a_set_of_seen_requests(desk: Desk) -> None:
     seen: set[UUID | None] = set()
     sent, skipped = [], []
 

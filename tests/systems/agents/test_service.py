@@ -1,4 +1,4 @@
-"""The service as a process of its own, and what a person does with it."""
+"""The service as a process, and its commands."""
 
 import json
 import os
@@ -116,7 +116,7 @@ def service(
         service.process.wait(30)
 
 
-def test_ask_evaluate_replay_and_what_can_be_seen_meanwhile(
+def test_the_commands_work_against_a_running_service(
     service: Service, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["ask", "What is 6 * 7?", "Convert 5 km to miles"]) == 0
@@ -366,7 +366,7 @@ def test_dead_letters_are_kept_longer_than_messages() -> None:
         assert boxes.dead_eval_requests.default_ttl > boxes.eval_requests.default_ttl
 
 
-def test_the_story_is_as_the_page_tells_it() -> None:
+def test_the_demo_prints_the_transcript_of_the_readme() -> None:
     page = (ROOT / "examples/agents/README.md").read_text()
     shown = re.search(r"```\n(## Questions.*?)```", page, re.DOTALL)
     assert shown is not None
@@ -384,7 +384,7 @@ def test_the_story_is_as_the_page_tells_it() -> None:
     assert said is None, said
 
 
-def test_the_page_shows_code_and_settings_as_they_are() -> None:
+def test_the_readme_shows_the_code_and_all_settings() -> None:
     page = (ROOT / "examples/agents/README.md").read_text()
     code = page.partition("```python\n")[2].partition("```")[0]
 

@@ -1,7 +1,7 @@
 """
 A main loop in a process of its own, which poison kills.
 
-    python dying_agent.py URL OFFICE RUNS VISIBILITY
+    python crashing_agent.py URL OFFICE RUNS VISIBILITY
 
 Every run of an agent is written down before it begins.
 """
