@@ -127,8 +127,8 @@ class LoopGroup:
     A loop that fails is started again. The watchdog ends a process in which a loop gives no
     sign of life for `watchdog_threshold` seconds. A group runs once.
 
-    `background` are tasks that run beside the loops, such as retention: functions that take
-    an event, and return when it is set.
+    `background` are further loops of deadletter's runtime that run beside them, such as
+    retention.
     """
 
     def __init__(

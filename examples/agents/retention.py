@@ -1,27 +1,29 @@
 """Retention: discarding dead letters when their time is over."""
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import structlog
 
-from deadletter import PROFILES, State
+from deadletter import PROFILES, Delivery, State
+from deadletter.core.burial import from_message
 from deadletter.core.letter import By
+from deadletter.core.signing import Keys
 from deadletter.office.retention import Retention
+from deadletter.ports import Acked, Fate, Released
 from deadletter.runtime.deliveries import Heartbeat
 
 from .backend import Backend
-from .dead_letter import DeadLetter
 from .mailbox import BackendMailbox
 from .mailbox_broker import in_thread
-from .mailbox_scan import scan_mailbox
 
 FINISHED: Final = (State.CLOSED, State.REPLAYED, State.DISCARDED)
 BY: Final = By("agents.retention", "its retention period is over")
 EVERY: Final = 3600.0  # seconds between two runs
+BATCH: Final = 100  # letters at once
+LEASE: Final = 60.0  # seconds to look at a batch
 _BEAT: Final = 10.0  # seconds between two heartbeats
 log = structlog.get_logger("agents.retention")
 
@@ -75,7 +77,7 @@ def discard_expired(*dead_letters: BackendMailbox[Any, None]) -> int:
 
     The office keeps letters that nobody has dealt with, however old they are.
     """
-    return sum(scan_mailbox(box, _is_over(box)) for box in dead_letters)
+    return sum(box.backend.call(_discard_from(box)) for box in dead_letters)
 
 
 def delete_finished(backend: Backend) -> int:
@@ -90,9 +92,27 @@ def delete_finished(backend: Backend) -> int:
     return backend.call(deleting())
 
 
-def _is_over(box: BackendMailbox[Any, None]) -> Callable[[DeadLetter[Any]], bool]:
-    def is_over(letter: DeadLetter[Any]) -> bool:
-        age = (box.backend.clock.now() - letter.dead_lettered_at).total_seconds()
-        return 0 < box.default_ttl < age
+async def _discard_from(box: BackendMailbox[Any, None]) -> int:
+    if not box.default_ttl:
+        return 0
+    backend = box.backend
+    source, keys = (await backend.broker()).source(box.name), await backend.keys()
+    discarded, left = 0, list[Delivery]()
+    try:
+        # The oldest come first: the first batch without an expired letter ends the run.
+        while found := await source.receive(limit=BATCH, wait=0, lease=LEASE):
+            now = backend.clock.now()
+            over = [one for one in found if _age(one, keys, now) > box.default_ttl]
+            left += [one for one in found if one not in over]
+            discarded += sum(await source.settle([Acked(one, Fate.PURGED) for one in over]))
+            if not over:
+                break
+    finally:
+        # Looking at a letter is not a delivery: it is not charged.
+        await source.settle([Released(one, charged=False) for one in left])
+    return discarded
 
-    return is_over
+
+def _age(delivery: Delivery, keys: Keys, now: datetime) -> float:
+    kept = from_message(delivery.message, delivery.mailbox, keys, now)
+    return (now - kept.head.dead_at).total_seconds()

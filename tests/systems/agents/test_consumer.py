@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import structlog
 
-from agents import BackendMailbox, DeadLetter, DLQConsumer, MainLoopRequest
+from agents import DeadLetter, DLQConsumer, MainLoopRequest
 from agents.errors import MailboxConnectionError
 from agents.letter_handlers import Alert, Handler, safe
 from agents.retention import RetentionLoop, delete_finished, discard_expired
@@ -317,22 +317,38 @@ def test_retention_runs_by_itself_beside_the_loops(timed: Rig, clock: FakeClock)
     assert len(timed.kept()) == 2  # nobody has dealt with them
 
 
-def test_retention_goes_on_after_a_failure(timed: Rig) -> None:
+def test_retention_goes_on_after_a_failure(timed: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     failures = [MailboxConnectionError("away")]
 
-    class Flaky(BackendMailbox[Any, None]):
-        def receive(self, **asked: Any) -> Any:
-            if failures:
-                raise failures.pop()
-            return super().receive(**asked)
+    def discard(*boxes: Any) -> int:
+        if failures:
+            raise failures.pop()
+        return discard_expired(*boxes)
 
-    box = Flaky(name="requests-dlq", client=timed.backend, default_ttl=1)
-    retention = RetentionLoop(timed.backend, box, every=0.05)
+    monkeypatch.setattr("agents.retention.discard_expired", discard)
+    retention = RetentionLoop(timed.backend, timed.dead, every=0.05)
     loop = timed.loop(upper)
     with structlog.testing.capture_logs() as lines, running(loop, background=[retention]):
         until(lambda: [line for line in lines if line["event"] == "Retention failed"])
         until(lambda: not failures and retention.ready() is None)
     assert [line["error"] for line in lines if line["event"] == "Retention failed"] == ["away"]
+
+
+def test_retention_does_not_charge_the_letters_that_stay(rig: Rig) -> None:
+    rig.bury(a=NO, b=NO)
+    box: Any = rig.box("requests-dlq", DeadLetter[MainLoopRequest[str]], default_ttl=2_592_000)
+
+    for _ in range(3):
+        assert discard_expired(box) == 0
+
+    charged = rig.backend.call(_charged(rig))
+    assert charged == {"a": 1, "b": 1}
+
+
+async def _charged(rig: Rig) -> dict[str, int]:
+    source = (await rig.backend.broker()).source("requests-dlq")
+    found = await source.receive(limit=10, wait=5, lease=30)
+    return {rig.dead.decode_dead(one.message.body).request: one.charged for one in found}
 
 
 async def _close(rig: Rig, ids: list[str]) -> None:

@@ -141,6 +141,8 @@ def test_the_commands_work_against_a_running_service(
         until(lambda: boxes.requests.approximate_count() == 0)
     assert main(["dead"]) == 0
     assert "2 dead" in capsys.readouterr().out
+    assert main(["retention"]) == 0
+    assert capsys.readouterr().out == "0 dead letters discarded, 0 deleted\n"
     (warning,) = [
         line for line in service.said("Message dead-lettered") if "sing" in line["error_message"]
     ]
