@@ -234,8 +234,10 @@ def backend_of_loops(loops: Sequence[Runnable]) -> Backend:
     if not backends:
         backends = {one for loop in loops if (one := loop.keeps_letters_in) is not None}
     if len(backends) > 1:
-        urls = ", ".join(sorted(one.url for one in backends))
-        raise ConfigError(f"the loops of a group must share one backend, got {urls}")
+        raise ConfigError(
+            f"the loops of a group must share one backend, got {len(backends)}: "
+            "make their mailboxes with the same client"
+        )
     return backends.pop() if backends else in_memory()
 
 

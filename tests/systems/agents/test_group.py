@@ -177,5 +177,5 @@ def test_the_loops_of_a_group_share_one_backend(timed: Rig) -> None:
     with Backend("memory://") as other:
         requests: BackendMailbox[Any, Any] = BackendMailbox(name="requests", client=other)
         loop: MainLoop[str, str] = MainLoop(adapter=FunctionAdapter(upper), requests=requests)
-        with pytest.raises(ConfigError, match="must share one backend"):
+        with pytest.raises(ConfigError, match="must share one backend, got 2: make"):
             LoopGroup(loops=[timed.loop(upper), loop])

@@ -192,6 +192,15 @@ def test_by_default_every_failure_counts_also_in_an_outage(rig: Rig) -> None:
     assert rig.seen(BrakeOpened) == []
 
 
+def test_with_a_brake_a_single_failing_request_is_dead_lettered_as_usual(rig: Rig) -> None:
+    config = MainLoopConfig(backoff=NoBackoff(), brake=BrakePolicy())
+    with running(rig.loop(failing(ConnectionError("not for this one")), config=config)):
+        rig.ask("hello")
+        assert rig.letter().delivery_count == 5
+
+    assert rig.seen(BrakeOpened) == []
+
+
 def test_with_a_brake_an_outage_makes_no_dead_letters(rig: Rig) -> None:
     """Transient failures of many requests stop the fetching, and cost no delivery."""
     is_down = True
