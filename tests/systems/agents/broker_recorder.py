@@ -9,7 +9,7 @@ from deadletter.ports import Acked
 
 
 class BrokerRecorder:
-    """Notes what is asked of a broker, and passes it on."""
+    """Records the calls of a broker, and passes them on."""
 
     def __init__(self, inner: Any, notes: list[str]) -> None:
         self._inner = inner

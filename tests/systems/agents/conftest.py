@@ -15,7 +15,7 @@ ON_REDIS = pytest.param("redis", marks=pytest.mark.xdist_group("redis_server"))
 
 @pytest.fixture(params=["memory", ON_REDIS])
 def rig(request: Any, tmp_path: Path) -> Iterator[Rig]:
-    """On every engine, in real time."""
+    """Return a rig on every engine, in real time."""
     if request.param == "memory":
         yield from closed(Rig("memory://"))
     else:
@@ -30,7 +30,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def timed(clock: FakeClock) -> Iterator[Rig]:
-    """In memory, in a time that passes when it is told to."""
+    """Return a rig in memory, with a fake clock."""
     yield from closed(Rig("memory://", clock=clock))
 
 

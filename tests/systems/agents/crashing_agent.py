@@ -1,9 +1,9 @@
 """
-A main loop in a process of its own, which poison kills.
+A main loop in a process of its own, which the request "poison" kills.
 
     python crashing_agent.py URL OFFICE RUNS VISIBILITY
 
-Every run of an agent is written down before it begins.
+Each run of the agent is recorded before it begins.
 """
 
 import os

@@ -1,8 +1,8 @@
 """
-The service with handlers of one's own for the letters of requests.
+The service with other handlers for dead requests.
 
-Godot is looked up and sent back, thefts are thrown away, and the rest is too much for
-the handler. Each takes its time, so that there is something to measure.
+The question about Godot gets its fact and is replayed, thefts are discarded, and the handler
+fails on all others. Each takes some time, so that there is something to measure.
 """
 
 import json

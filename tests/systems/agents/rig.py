@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Rig:
-    """A Backend of its own, and the mailboxes of a main loop."""
+    """A backend with the mailboxes of a main loop."""
 
     def __init__(self, url: str, **options: Any) -> None:
         self.events: list[Event] = []
@@ -58,7 +58,7 @@ class Rig:
         config: MainLoopConfig = AT_ONCE,
         **options: Any,
     ) -> MainLoop[str, str]:
-        """A main loop; it has the usual policy unless told otherwise."""
+        """Return a main loop, with a policy unless `dlq` is given."""
         options.setdefault("dlq", self.policy())
         return MainLoop(
             adapter=FunctionAdapter(adapter), requests=self.requests, config=config, **options
@@ -75,12 +75,12 @@ class Rig:
         return message.body
 
     def letter(self, *, within: float = 15.0) -> DeadLetter[MainLoopRequest[str]]:
-        """The next dead letter; it stays where it is, out of sight for a while."""
+        """Return the next dead letter; it stays in its mailbox, invisible for a while."""
         (message,) = self.dead.receive(wait_time_seconds=within)
         return message.body
 
     def bury(self, **errors: Exception) -> None:
-        """Have requests die, one of each name, of the error given with it."""
+        """Dead-letter requests: each name with the error given for it."""
 
         def adapter(prompt: str, session: Session) -> str:
             raise errors[prompt]
@@ -95,7 +95,7 @@ class Rig:
             self.answer()
 
     def kept(self) -> list[Kept]:
-        """All letters of the office, newest first."""
+        """Return all letters of the office, newest first."""
 
         async def asked() -> list[Kept]:
             store = await self.backend.letters()
@@ -114,7 +114,7 @@ class Rig:
 
 @contextmanager
 def running(*loops: Any, **options: Any) -> Iterator[LoopGroup]:
-    """Run loops on a thread meanwhile; they end well, or the test fails."""
+    """Run loops on a thread; the test fails if they do not end well."""
     group = LoopGroup(loops=loops, watchdog_threshold=None, **options)
     ended: list[object] = []
 
@@ -136,7 +136,7 @@ def running(*loops: Any, **options: Any) -> Iterator[LoopGroup]:
 
 
 def until(check: Callable[[], T], *, within: float = 15.0) -> T:
-    """Ask until the answer is something, and give it."""
+    """Wait until the check returns something true, and return it."""
     deadline = time.monotonic() + within
     while not (answer := check()):
         assert time.monotonic() < deadline, f"not within {within} s: {check}"
@@ -149,7 +149,7 @@ def upper(prompt: str, session: Session) -> str:
 
 
 def failing(error: Exception) -> Callable[[str, Session], str]:
-    """An agent that always runs into this."""
+    """Return an adapter function that always raises this error."""
 
     def adapter(prompt: str, session: Session) -> str:
         raise error

@@ -23,7 +23,7 @@ AGENT = Path(__file__).with_name("crashing_agent.py")
 
 
 class Crashing:
-    """An agent that is started again whenever it has died."""
+    """An agent that is restarted whenever its process has ended."""
 
     def __init__(self, rig: Rig, url: str, place: Path) -> None:
         self.rig = rig
@@ -36,7 +36,7 @@ class Crashing:
         self._running: subprocess.Popen[bytes] | None = None
 
     def tend(self) -> None:
-        """Start it, and again if it has died."""
+        """Start the agent, or restart it if its process has ended."""
         code = self._running.poll() if self._running else None
         if code is not None:
             self.deaths.append(code)
@@ -70,7 +70,7 @@ def crashing(redis_server: Server, tmp_path: Path) -> Iterator[Crashing]:
 
 
 def the_letter(crashing: Crashing) -> DeadLetter[MainLoopRequest[str]]:
-    """The letter of the poison, however many processes it takes."""
+    """Return the letter of the request that kills its process, after as many restarts as needed."""
 
     def found() -> Any:
         crashing.tend()
@@ -145,7 +145,7 @@ def test_each_message_expires_by_its_own_clock(redis_server: Server, tmp_path: P
 
 
 def keep_busy(rig: Rig, *, seconds: float) -> None:
-    """Send to it and take from it for a while; what is not ours goes back."""
+    """Send and receive messages for a while; those of the test are returned."""
     deadline = rig.backend.clock.monotonic() + seconds
     while rig.backend.clock.monotonic() < deadline:
         rig.requests.send(MainLoopRequest("other"))

@@ -23,7 +23,7 @@ Request = EvalRequest[str, str]
 
 
 class Bench:
-    """Eval requests beside a main loop that nobody runs."""
+    """The mailboxes of an eval loop; its main loop does not run by itself."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig

@@ -74,7 +74,7 @@ def test_group_parameters_and_their_defaults(timed: Rig) -> None:
 
 
 def deepen(rig: Rig, count: int) -> None:
-    """So many in the dead-letter mailbox."""
+    """Put this number of messages into the dead-letter mailbox."""
 
     async def sending() -> None:
         await rig.backend.app.send_many("requests-dlq", [b"{}"] * count)

@@ -20,7 +20,7 @@ PATIENT = MainLoopConfig()
 
 @contextmanager
 def noted(rig: Rig) -> Iterator[list[str]]:
-    """What its engine is asked to do, in order."""
+    """Yield the steps of the engine, in order."""
     notes: list[str] = []
     engine: Any = rig.backend.call(rig.backend.engine())
     engine.broker = BrokerRecorder(engine.broker, notes)

@@ -107,11 +107,11 @@ def test_the_office_finds_letters_by_search(rig: Rig) -> None:
 
 
 class Refusal(PermissionError):
-    """A kind of what the rule is about."""
+    """A subclass of the type that a rule names."""
 
 
 class Slow(RateLimitError):
-    """A kind of what the rule is about, exactly."""
+    """A subclass of a type that a rule matches exactly."""
 
 
 RULES = (
@@ -132,7 +132,7 @@ RULES = (
 
 
 class TestRules:
-    """Exact, subclass or pattern, chosen by rule; a mailbox for each kind."""
+    """Rules by exact type, subclass or pattern, with a mailbox for each kind."""
 
     def policy(self, rig: Rig) -> RuledPolicy[Any, Any]:
         return RuledPolicy(
@@ -202,7 +202,7 @@ def test_with_a_brake_a_single_failing_request_is_dead_lettered_as_usual(rig: Ri
 
 
 def test_with_a_brake_an_outage_makes_no_dead_letters(rig: Rig) -> None:
-    """Transient failures of many requests stop the fetching, and cost no delivery."""
+    """Transient failures of many requests stop receiving, and count as no delivery."""
     is_down = True
 
     def adapter(prompt: str, session: Any) -> str:

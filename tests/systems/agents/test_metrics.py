@@ -18,7 +18,7 @@ NO = LookupError("no such thing")
 
 @pytest.fixture
 def told(timed: Rig, clock: FakeClock) -> dict[str, Any]:
-    """One letter replayed, one discarded, one alerted of, one left."""
+    """Return the metrics of four letters: replayed, discarded, alerted, and one left."""
     reader = InMemoryMetricReader()
     telemetry = Telemetry(provider=MeterProvider([reader]))
     telemetry.watch(timed.dead)

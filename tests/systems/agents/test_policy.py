@@ -31,7 +31,7 @@ def delivered(count: int, body: str = "hello") -> ReceivedMessage[str, Any]:
 
 
 class SlowDown(RateLimitError):
-    """A kind of the listed one, but not the listed one."""
+    """A subclass of a listed type, which is not listed itself."""
 
 
 def test_the_policy_is_frozen_slotted_and_generic() -> None:

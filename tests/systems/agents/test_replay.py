@@ -43,7 +43,7 @@ def known(rig: Rig) -> RegistryResolver:
 
 
 def settled(rig: Rig, *states: State) -> list[Kept]:
-    """All letters, once they are in these states."""
+    """Return all letters, once they are in these states."""
 
     def are_there() -> list[Kept]:
         kept = rig.kept()
@@ -120,7 +120,7 @@ def test_replays_can_redirect_the_reply(rig: Rig) -> None:
 
 
 class Noting(BackendMailbox[Any, None]):
-    """Notes how it is asked."""
+    """Records its receive calls."""
 
     asked: list[tuple[int, float]]
 
@@ -342,7 +342,7 @@ def test_a_set_remembers_what_was_replayed(rig: Rig) -> None:
 
 
 class TestDedup:
-    """Each request is replayed once, and that is remembered."""
+    """Each request is replayed once, and a replay log remembers it."""
 
     def replayed(self, rig: Rig, letter: DeadLetter[Any], name: str = "fix") -> bool:
         seen = ReplayLog(rig.backend, name)  # another one each time: nothing is in memory

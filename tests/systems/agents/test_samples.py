@@ -1,7 +1,5 @@
 """
-What a reader of the document would write, on a real Redis, with what is exported.
-
-Everything here uses mailboxes, messages and policies by hand.
+The examples of the document, on a real Redis server, with the exported names only.
 """
 
 from collections.abc import Callable, Iterator
@@ -59,7 +57,7 @@ class MyMainLoop(MainLoop[MyRequest, MyOutput]):
 
 @dataclass
 class Desk:
-    """The mailboxes of a usual set-up."""
+    """The mailboxes of a usual set-up, and an adapter."""
 
     requests: Requests
     dead_letters: Dead
@@ -88,7 +86,7 @@ class Desk:
             self.requests.send(request, reply_to=self.answers)
 
     def outputs(self, count: int) -> list[str]:
-        """The answers, once so many have come; what is no answer is left out."""
+        """Return the outputs of this number of answers; errors are left out."""
         found: list[MainLoopResult[MyOutput]] = []
         while len(found) < count:
             (message,) = self.answers.receive(wait_time_seconds=15)
@@ -114,7 +112,7 @@ def desk(redis_server: Server, tmp_path: Path) -> Iterator[Desk]:
 
 @contextmanager
 def dead(desk: Desk, *texts: str) -> Iterator[None]:
-    """These have died; the loop is over."""
+    """Run a loop until these requests are dead-lettered."""
     policy = DLQPolicy(mailbox=desk.dead_letters, max_delivery_count=2)
     with running(desk.loop(policy)):
         desk.ask(*texts)
@@ -170,7 +168,7 @@ def test_included_excluded_and_counted_errors(desk: Desk) -> None:
 
 
 def process_dead_letters(dlq: Dead, *, handler: Callable[[Letter], None]) -> list[str]:
-    """One poll of a consumer by hand; the errors of its handler."""
+    """Poll once, and return the errors of the handler."""
     errors = []
     for message in dlq.receive(max_messages=10, wait_time_seconds=20):
         try:

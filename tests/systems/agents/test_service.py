@@ -43,7 +43,7 @@ PATHS = {"PYTHONPATH": f"{ROOT / 'examples'}:{ROOT / 'tests'}:{ROOT / 'src'}"}
 
 
 class Service:
-    """`python -m agents`, or another module that serves, running."""
+    """A running process of `python -m agents`, or of another module."""
 
     def __init__(self, url: str, place: Path, module: str = "agents") -> None:
         self._log = place / "service.log"
@@ -76,7 +76,7 @@ class Service:
             return ""
 
     def metric(self, name: str, **labels: str) -> float | None:
-        """What Prometheus would be told of it now."""
+        """Return the present value of a Prometheus metric."""
         for family in text_string_to_metric_families(self.asked("METRICS", "/metrics")):
             for sample in family.samples:
                 if (sample.name, sample.labels) == (name, labels):
@@ -84,7 +84,7 @@ class Service:
         return None
 
     def said(self, event: str) -> list[dict[str, str]]:
-        """The lines it has logged of one kind, each with its level and its fields."""
+        """Return the log lines of one event, each with its level and fields."""
         found = [LINE.fullmatch(line) for line in self._log.read_text("utf-8").splitlines()]
         return [
             {"level": line[1], **_fields(line[3] or "")}
@@ -183,7 +183,7 @@ def test_the_commands_work_against_a_running_service(
 
 
 def check_alert(service: Service) -> None:
-    """Of the one sample that could not be scored: told, logged, measured."""
+    """Check the alert, log line and metrics of the sample that could not be scored."""
     (alert,) = [
         line for line in service.said("Request dead-lettered") if line["source"] == "eval-requests"
     ]
