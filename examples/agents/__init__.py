@@ -1,9 +1,9 @@
 """
-Agents behind mailboxes: requests, replies, and dead letters when it does not work out.
+Agents behind mailboxes: requests, replies, and dead letters for requests that fail.
 
-    requests = RedisMailbox(name="requests", client=post, body_type=...)
-    dead_letters = RedisMailbox(name="requests-dlq", client=post, body_type=...)
-    main_loop = MainLoop(
+    requests = RedisMailbox(name="requests", client=redis)
+    dead_letters = RedisMailbox(name="requests-dlq", client=redis)
+    main_loop = MyMainLoop(
         adapter=adapter,
         requests=requests,
         dlq=DLQPolicy(mailbox=dead_letters, max_delivery_count=5),
@@ -11,26 +11,30 @@ Agents behind mailboxes: requests, replies, and dead letters when it does not wo
     LoopGroup(loops=[main_loop, DLQConsumer(mailbox=dead_letters, handler=alert)]).run()
 """
 
-from .consumer import DLQConsumer
-from .letters import DeadLetter
-from .loops import EvalLoop, MainLoop, MainLoopConfig
-from .mailbox import InMemoryMailbox, PostMailbox, RedisMailbox
-from .message import Mailbox, Message
+from .backend import Backend
+from .dead_letter import DeadLetter
+from .dlq_consumer import DLQConsumer
+from .loop_group import LoopGroup
+from .loops import EvalLoop, FunctionAdapter, MainLoop, MainLoopConfig, ProviderAdapter
+from .mailbox import BackendMailbox, InMemoryMailbox, RedisMailbox
+from .message import Mailbox, Message, ReceivedMessage
 from .policy import DLQPolicy, ErrorBudgetPolicy, RuledPolicy
-from .post import Post
 from .requests import (
     EvalRequest,
     EvalResult,
     MainLoopRequest,
     MainLoopResult,
+    PromptResponse,
+    ResourceRegistry,
     Sample,
     Score,
     Session,
 )
 from .resolvers import CompositeResolver, MailboxResolver, RegistryResolver
-from .running import LoopGroup
 
 __all__ = [
+    "Backend",
+    "BackendMailbox",
     "CompositeResolver",
     "DLQConsumer",
     "DLQPolicy",
@@ -39,6 +43,7 @@ __all__ = [
     "EvalLoop",
     "EvalRequest",
     "EvalResult",
+    "FunctionAdapter",
     "InMemoryMailbox",
     "LoopGroup",
     "Mailbox",
@@ -48,10 +53,12 @@ __all__ = [
     "MainLoopRequest",
     "MainLoopResult",
     "Message",
-    "Post",
-    "PostMailbox",
+    "PromptResponse",
+    "ProviderAdapter",
+    "ReceivedMessage",
     "RedisMailbox",
     "RegistryResolver",
+    "ResourceRegistry",
     "RuledPolicy",
     "Sample",
     "Score",

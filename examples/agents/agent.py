@@ -1,4 +1,4 @@
-"""A small agent: rules choose a tool, the tool answers. No model is asked."""
+"""A small agent: rules choose a tool, and the tool answers. It uses no model."""
 
 import json
 import time
@@ -9,7 +9,7 @@ from typing import Final
 
 from .errors import ContentPolicyViolation, ProviderError, ValidationError
 from .loops import MainLoop
-from .requests import Score, Session, ToolCall
+from .requests import PromptResponse, Score, Session, ToolCall
 from .tools import TOOLS, Tool
 
 _REFUSED: Final = ("password of", "steal")
@@ -17,45 +17,47 @@ _REFUSED: Final = ("password of", "steal")
 
 @dataclass(slots=True, frozen=True)
 class Question:
-    """What somebody wants to know."""
+    """A question to the agent."""
 
     text: str
 
 
 @dataclass(slots=True, frozen=True)
 class Answer:
-    """What the agent found out, and how."""
+    """An answer, and the tool it came from."""
 
     text: str
     tool: str
 
 
-class Agent:
-    """Answers a prompt with the first tool that is for it."""
+class RuleAdapter:
+    """An adapter that answers a prompt with the first tool whose pattern matches."""
 
     def __init__(self, tools: Sequence[Tool] = TOOLS) -> None:
         self._tools = tools
 
-    def __call__(self, prompt: str, session: Session) -> Answer:
+    def evaluate(self, prompt: str, *, session: Session) -> PromptResponse[Answer]:
+        """Return the answer to a prompt."""
         if any(word in prompt for word in _REFUSED):
-            raise ContentPolicyViolation(f"nobody here answers {prompt!r}")
+            raise ContentPolicyViolation(f"the content policy does not allow {prompt!r}")
         for tool in self._tools:
             if found := tool.pattern.fullmatch(prompt):
                 text = tool.use(found, session)
                 session.calls.append(ToolCall(tool.name, prompt, text))
-                return Answer(text, tool.name)
-        raise ValidationError(f"no tool is for {prompt!r}")
+                return PromptResponse(Answer(text, tool.name), text)
+        raise ValidationError(f"no tool can answer {prompt!r}")
 
 
 class QuestionLoop(MainLoop[Question, Answer]):
     """Answers questions."""
 
     def prepare(self, request: Question) -> str:
+        """Return the question in lower case, without extra spaces."""
         return " ".join(request.text.lower().split())
 
 
 class Library:
-    """Facts in a JSON file, read anew each time; only so many questions a second."""
+    """Facts in a JSON file, which is read each time; lookups per second are limited."""
 
     def __init__(self, path: Path, *, per_second: float) -> None:
         self._path = path
@@ -63,6 +65,7 @@ class Library:
         self._next = 0.0
 
     def may_ask(self) -> bool:
+        """Return whether another lookup is allowed now, and count it."""
         now = time.monotonic()
         if now < self._next:
             return False
@@ -70,15 +73,16 @@ class Library:
         return True
 
     def find(self, topic: str) -> str | None:
+        """Return the fact about a topic. Raises ProviderError if the file is unreadable."""
         try:
             facts: dict[str, str] = json.loads(self._path.read_text("utf-8"))
         except (OSError, ValueError) as error:
-            raise ProviderError(f"the library cannot be read: {error}") from error
+            raise ProviderError(f"could not read the library: {error}") from error
         return facts.get(topic)
 
 
 def score(output: Answer, expected: str, session: Session) -> Score:
-    """Whether the answer holds what was expected, and how it was found."""
+    """Return the score of an answer: passed if it contains the expected text."""
     passed = expected.lower() in output.text.lower()
     used = ", ".join(call.tool for call in session.calls)
     return Score(float(passed), passed, f"{output.text!r} by {used}")

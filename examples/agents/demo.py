@@ -1,5 +1,5 @@
 """
-The service on a Redis of its own, told as a story.
+The demo: the service on a Redis server of its own.
 
     PYTHONPATH=examples:tests python -m agents.demo [--once]
 """
@@ -16,9 +16,9 @@ from urllib.request import urlopen
 from servers import Redis
 from stage import Process, Stage
 
-from .__main__ import main, speak_on_stderr
+from .__main__ import log_to_stderr, main
 from .agent import Question
-from .post import Post
+from .backend import Backend
 from .requests import MainLoopRequest
 from .service import Mailboxes, mailboxes
 
@@ -31,7 +31,7 @@ SAMPLES = [
 
 
 class Story:
-    """What happens, and the commands by which a person would make it happen."""
+    """The steps of the demo, with the commands that a person would type."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -44,7 +44,7 @@ class Story:
             "AGENTS_URL": stage.server(Redis).url,
             "AGENTS_OFFICE": f"sqlite:///{stage.place}/letters.db",
             "AGENTS_FACTS": str(self._facts),
-            "AGENTS_TOOLS": "agents.flawed",
+            "AGENTS_TOOLS": "agents.crashing_tool",
             "AGENTS_MAX_DELIVERIES": "2",
             "AGENTS_BACKOFF_STEP": "0.1",
             "AGENTS_VISIBILITY": "1",
@@ -57,36 +57,37 @@ class Story:
 
     def tell(self) -> None:
         chapter, say = self._stage.chapter, self._stage.say
-        with Post(self.env["AGENTS_URL"], office=self.env["AGENTS_OFFICE"]) as post:
-            boxes = mailboxes(post)
+        with Backend(self.env["AGENTS_URL"], office=self.env["AGENTS_OFFICE"]) as backend:
+            boxes = mailboxes(backend)
             chapter("Questions are answered with tools")
             self.command("ask", "What is 6 * 7?", "Convert 5 km to miles")
 
-            chapter("One that cannot be answered is tried twice, then kept")
+            chapter("A question that fails twice becomes a dead letter")
             self.command("ask", "What about Godot?")
             self.command("dead")
             self.dlq("groups")
 
-            chapter("Somebody looks it up, and it is sent back")
+            chapter("The fact is added, and the question is replayed")
             self._facts.write_text(json.dumps({**FACTS, "godot": "He does not come"}))
             say("facts.json now knows about Godot")
-            asker = self._asker(boxes)
+            asker = self._asker(backend)
             self.command("replay", "--error", "ResourceNotFound")
-            self._stage.until("the replay", lambda: self._states(post) == "replayed")
-            say("its letter is replayed: the copy was seen and settled")
+            self._stage.until("the replay", lambda: self._states(backend) == "replayed")
+            say("its letter is replayed: the agent has processed the copy")
             (late,) = boxes.answers(asker).receive(wait_time_seconds=10)
             assert late.body.output is not None
-            say(f"who asked hears at last: {late.body.output.text}")
+            say(f"the client gets its answer: {late.body.output.text}")
 
             chapter("A dataset is scored")
             self.command("evaluate", str(self._samples))
 
-            chapter("A tool with a mistake in native code takes the process with it")
+            chapter("A tool with an error in native code ends the process")
             self._crash(boxes)
             self.command("dead")
 
-            chapter("How it is")
+            chapter("Health checks: every dead letter has raised its alert")
             say(self._asked("/health/ready"))
+            self._stage.until("the alerts", self._are_alerted)
             say(self._asked("/health/dlq"))
 
     def command(self, *words: str) -> None:
@@ -133,22 +134,30 @@ class Story:
             replies = news.receive()
             return replies[0].body.error if replies else None
 
-        error = self._stage.until("the news", told, within=120)
+        error = self._stage.until("the reply", told, within=120)
         self._stage.say(f"after {deaths} deaths: {error}")
         self.command("ask", "What is 1 + 1?")
 
-    def _asker(self, boxes: Mailboxes) -> str:
-        """Whom the dead letter's answer is for."""
-        (message,) = boxes.dead_requests.receive()
-        message.nack()
-        return str(message.body.reply_to)
+    def _asker(self, backend: Backend) -> str:
+        """Return the reply mailbox of the dead request."""
 
-    def _states(self, post: Post) -> str:
         async def asked() -> str:
-            counts = await (await post.letters()).counts()
+            store = await backend.letters()
+            page = await store.find(limit=1)
+            (letter,) = await store.get([head.id for head in page.heads])
+            return str(letter.message.reply_to)
+
+        return backend.call(asked())
+
+    def _states(self, backend: Backend) -> str:
+        async def asked() -> str:
+            counts = await (await backend.letters()).counts()
             return ", ".join(counts["requests"])
 
-        return post.call(asked())
+        return backend.call(asked())
+
+    def _are_alerted(self) -> bool:
+        return '"depth":0,"threshold":100},"dlqs"' in self._asked("/health/dlq")
 
     def _asked(self, path: str) -> str:
         with urlopen(f"http://127.0.0.1:{self._health}{path}", timeout=10) as answer:
@@ -159,13 +168,14 @@ class Story:
 
 
 def run(*, once: bool) -> None:
-    speak_on_stderr()
+    """Run the demo, and then go on until Ctrl-C unless `once` is set."""
+    log_to_stderr()
     with Stage() as stage:
         story = Story(stage)
         story.tell()
         if once:
             return
-        stage.chapter("It goes on until Ctrl-C; try, in another terminal")
+        stage.chapter("The service runs until Ctrl-C; try this in another terminal")
         for name, value in story.env.items():
             stage.command(f"export {name}={value}")
         stage.command('PYTHONPATH=examples python -m agents ask "What about Hamlet?"')

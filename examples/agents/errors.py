@@ -1,90 +1,90 @@
 """
-What can go wrong around mailboxes, and what agents run into.
+Errors of mailboxes, and errors that agents raise.
 
-    MailboxError                     everything a mailbox raises
-      ReceiptHandleExpiredError      the message is somebody else's by now
-      SerializationError             a body that cannot be written or read
-      MailboxConnectionError         the broker cannot be reached
-      ReplyNotAvailableError         nobody asked for a reply
-      MessageFinalizedError          it was acknowledged or handed back already
-      InvalidParameterError          a number out of range, mailboxes that do not fit
+    MailboxError                     base class of the errors of mailboxes
+      ReceiptHandleExpiredError      the lease of the message has ended
+      SerializationError             a body that cannot be encoded or decoded
+      MailboxConnectionError         the broker is unavailable
+      ReplyNotAvailableError         the message has no reply mailbox
+      MessageFinalizedError          the message was acknowledged or returned before
+      InvalidParameterError          an invalid argument
       MailboxResolutionError         no mailbox of that name
 
-    AgentError                       everything an agent raises
-      RateLimitError, VisibilityExpansionRequired                        worth a retry
+    AgentError                       base class of the errors of agents
+      RateLimitError, VisibilityExpansionRequired                        retriable
       ValidationError, ContentPolicyViolation, AuthenticationError,
-      QuotaExceededError                                                 not worth one
-      ProviderError, ResourceNotFoundError                               who knows
+      QuotaExceededError                                                 not retriable
+      ProviderError, ResourceNotFoundError                               ambiguous
 """
 
 
 class MailboxError(Exception):
-    """Everything a mailbox raises."""
+    """Base class of the errors of mailboxes."""
 
 
 class ReceiptHandleExpiredError(MailboxError):
-    """Its visibility timeout is over: it is, or will be, somebody else's."""
+    """The lease of a message has ended: it is, or will be, delivered again."""
 
 
 class SerializationError(MailboxError):
-    """A body that cannot be written or read; usually for good."""
+    """A body cannot be encoded or decoded; usually a permanent error."""
 
 
 class MailboxConnectionError(MailboxError):
-    """The broker cannot be reached at the moment."""
+    """The broker is unavailable at the moment."""
 
 
 class ReplyNotAvailableError(MailboxError):
-    """The message names no reply mailbox, or none that is known."""
+    """The message has no reply mailbox, or an unknown one."""
 
 
 class MessageFinalizedError(MailboxError):
-    """It was acknowledged or handed back already."""
+    """The message was acknowledged or returned before."""
 
 
 class InvalidParameterError(MailboxError, ValueError):
-    """Something that cannot be; the text says what would be right."""
+    """An invalid argument; the text says what is expected."""
 
 
 class MailboxResolutionError(MailboxError):
-    """There is no mailbox of that name."""
+    """No mailbox has this name."""
 
     def __init__(self, identifier: str) -> None:
-        super().__init__(f"no mailbox is known as {identifier!r}")
+        super().__init__(f"no mailbox is known as {identifier!r}: add it to the resolver")
         self.identifier = identifier
 
 
 class AgentError(Exception):
-    """Everything an agent raises."""
+    """Base class of the errors of agents."""
 
 
 class RateLimitError(AgentError):
-    """The provider wants us to be slower."""
+    """The provider limits the rate of requests."""
 
 
 class VisibilityExpansionRequired(AgentError):
-    """The prompt has to show more before it can be answered; normal."""
+    """The prompt must be expanded before it can be answered; part of the normal flow."""
 
 
 class ValidationError(AgentError):
-    """A request that makes no sense as it is."""
+    """The request is invalid."""
 
 
 class ContentPolicyViolation(AgentError):
-    """A request nobody will answer."""
+    """The request violates the content policy."""
 
 
 class AuthenticationError(AgentError):
-    """The provider does not know us."""
+    """The provider rejects the credentials."""
 
 
 class QuotaExceededError(AgentError):
-    """The account is used up."""
+    """The quota of the account is used up."""
 
 
 class ProviderError(AgentError):
-    """The provider said no, and not why."""
+    """The provider failed, for an unknown reason."""
 
 
 class ResourceNotFoundError(AgentError):
-    """Something the answer needs is not there; yet, perhaps."""
+    """A resource that the answer needs does not exist, or not yet."""

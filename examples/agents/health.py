@@ -1,4 +1,4 @@
-"""How deep the dead-letter mailboxes are, for health checks."""
+"""The depth of dead-letter mailboxes, for health checks."""
 
 from typing import Any, Final
 
@@ -9,9 +9,9 @@ THRESHOLD: Final = 100
 
 def health_check(*dead_letters: Mailbox[Any, Any], threshold: int = THRESHOLD) -> dict[str, Any]:
     """
-    Healthy while every mailbox holds less than `threshold`, otherwise degraded.
+    Return "healthy" while every mailbox holds less than `threshold`, otherwise "degraded".
 
-    `dlq` is the deepest of them. A LoopGroup with a `health_port` answers the same at
+    `dlq` shows the deepest of them. A LoopGroup with a `health_port` answers the same at
     /health/dlq.
     """
     depths = [(box.approximate_count(), box.name) for box in dead_letters]

@@ -1,29 +1,29 @@
 """
-Mailboxes: send, receive with a visibility timeout, reply.
+Mailboxes on a backend: send, receive with a visibility timeout, reply.
 
-The same code on every engine; `RedisMailbox` and `InMemoryMailbox` differ in what they
-can be made with.
+The code is the same on every engine; `RedisMailbox` and `InMemoryMailbox` differ only in
+the clients they accept.
 """
 
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin
 
 from deadletter import NotFound
 from deadletter.core.burial import from_message
 from deadletter.core.message import Delivery
+from deadletter.core.message import Message as Sent
 from deadletter.observe.traces import carried
 from deadletter.ports import PROCESS_KEYS, Acked, Fate, Released, Settlement, Source
 
-from .bodies import decoder, encode, fits
+from .backend import Backend, RedisClient, backend_of, in_memory
+from .dead_letter import DeadLetter, to_dead_letter
 from .errors import InvalidParameterError, MailboxError
-from .letters import DeadLetter, dead_letter
-from .message import Mailbox, Message
-from .post import Post
+from .message import Mailbox, ReceivedMessage
 from .resolvers import MailboxResolver
+from .serialization import Decode, decode_or_bytes, decoder, encode
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -32,52 +32,72 @@ SOURCE_TTL: Final = 259_200.0  # 3 days
 DLQ_TTL: Final = 2_592_000.0  # 30 days
 LONGEST: Final = 43_200  # seconds of visibility, as on SQS
 MOST: Final = 10  # messages at once, as on SQS
-_LOOK: Final = 1.0  # seconds between looks for what came back by itself
+_LOOK: Final = 1.0  # seconds between looks for messages whose lease has ended
 
 
-class PostMailbox(Generic[T, R]):
+class BackendMailbox(Generic[T, R]):
     """
-    A mailbox on an engine of deadletter, in memory unless a client is given.
+    A mailbox on a backend.
 
-    Bodies are JSON on the wire and read as `body_type`. A message that no loop has
-    worked off `default_ttl` seconds after it was sent becomes a dead letter
-    ("expired"), each by its own clock; 0 is no limit. In a dead-letter mailbox it is
-    how long its DLQConsumer still hands a letter to its handler.
+    Bodies travel as JSON and are decoded as `body_type`. If it is left out, the types of
+    the class (`RedisMailbox[Request, Result](...)`) or of the loop that works the mailbox
+    are used, and otherwise plain values.
+
+    A message that no loop has processed `default_ttl` seconds after it was sent becomes a
+    dead letter ("expired"); 0 means no limit. In a dead-letter mailbox it is the time after
+    which retention discards a letter. Each message has its own clock.
     """
 
-    schemes: tuple[str, ...] = ("",)  # how the URL of its client begins
+    schemes: tuple[str, ...] = ("",)  # valid beginnings of the backend's URL
 
     def __init__(
         self,
         *,
         name: str,
-        client: Post | None = None,
-        body_type: Any = Any,
+        client: Backend | RedisClient | None = None,
+        body_type: Any = None,
         default_ttl: float = SOURCE_TTL,
         reply_resolver: MailboxResolver | None = None,
     ) -> None:
         self.name = name
-        self.post = client or in_memory()
-        if not self.post.url.startswith(self.schemes):
+        self.backend = _backend(client)
+        if not self.backend.url.startswith(self.schemes):
             kinds = " or ".join(self.schemes)
-            raise InvalidParameterError(f"the client of {name} must be on {kinds}")
+            raise InvalidParameterError(
+                f"the client of mailbox {name} must be on {kinds}, got "
+                f"{self.backend.url.partition(':')[0]}"
+            )
         self.default_ttl = default_ttl
-        self.is_dead = get_origin(body_type) is DeadLetter or body_type is DeadLetter
-        held = (*get_args(body_type), Any)[0] if self.is_dead else Any
-        self.decode = decoder(body_type)
-        self.decode_dead = decoder(held)
-        self.resolver: MailboxResolver = reply_resolver or _SamePost(self.post)
+        self.resolver: MailboxResolver = reply_resolver or _SameBackend(self.backend)
         self.closed = False
-        self._keys = PROCESS_KEYS  # until the office has said which ones it has
+        self._body_type = body_type
+        self._decoders: _Decoders | None = None
+        self._keys = PROCESS_KEYS  # until the office has been asked for its own
+
+    def adopt(self, body_type: Any) -> None:
+        """Use this type of bodies if the mailbox was made without one."""
+        if self._given_type() is None:
+            self._body_type = body_type
+            self._decoders = None
+
+    @property
+    def decode(self) -> Decode:
+        """Return the decoder of bodies."""
+        return self._known().body
+
+    @property
+    def decode_dead(self) -> Decode:
+        """Return the decoder of bodies that dead letters carry."""
+        return self._known().dead_body
 
     def send(self, body: T, *, reply_to: Mailbox[R, Any] | None = None) -> str:
-        """Send it and return its id, once the broker has it."""
+        """Send a message and return its id, once the broker has stored it."""
         if self.closed:
-            raise MailboxError(f"mailbox {self.name} is closed")
+            raise MailboxError(f"mailbox {self.name} is closed: open a new one")
         request_id = getattr(body, "request_id", None)
         trace = carried()
-        return self.post.call(
-            self.post.app.send(
+        return self.backend.call(
+            self.backend.app.send(
                 self.name,
                 encode(body),
                 content_type="application/json",
@@ -91,50 +111,52 @@ class PostMailbox(Generic[T, R]):
 
     def receive(
         self, *, max_messages: int = 1, visibility_timeout: float = 30, wait_time_seconds: float = 0
-    ) -> Sequence[Message[T, R]]:
+    ) -> Sequence[ReceivedMessage[T, R]]:
         """
-        Take up to so many messages, waiting until there is one or the time is over.
+        Receive up to `max_messages`, waiting up to `wait_time_seconds` for the first.
 
-        They are ours for `visibility_timeout` seconds, then somebody else's.
+        The messages are leased for `visibility_timeout` seconds.
         """
         _check("max_messages", max_messages, 1, MOST)
         _check("visibility_timeout", visibility_timeout, 0, LONGEST)
         _check("wait_time_seconds", wait_time_seconds, 0, LONGEST)
-        return self.post.call(self._receive(max_messages, visibility_timeout, wait_time_seconds))
+        receiving = self._receive(max_messages, visibility_timeout, wait_time_seconds)
+        return self.backend.call(receiving, wait=wait_time_seconds)
 
     def approximate_count(self) -> int:
-        """How many messages are in it, visible or not."""
-        return self.post.call(self.count())
+        """Return the number of messages in the mailbox, visible or not."""
+        return self.backend.call(self.count())
 
     async def count(self) -> int:
-        for queue in await (await self.post.broker()).queues():
+        """Return the same number, on the backend's thread."""
+        for queue in await (await self.backend.broker()).queues():
             if queue.options.name == self.name:
                 return queue.ready + queue.delayed + queue.claimed + queue.suspects
         return 0
 
     def purge(self) -> int:
-        """Throw away what is visible; how much that was."""
-        return self.post.call(self._purge())
+        """Delete the visible messages, and return their number."""
+        return self.backend.call(self._purge())
 
     def remove(self) -> None:
-        """Take it away with all that is in it; it is made anew when it is used."""
-        self.post.call(self._remove())
+        """Delete the mailbox with its messages; the next use creates it anew."""
+        self.backend.call(self._remove())
 
     def close(self) -> None:
-        """Nothing more is sent or received; who waits is woken."""
+        """Close the mailbox: receivers that wait return, and sending raises MailboxError."""
         self.closed = True
 
     def message(
         self, delivery: Delivery, *, count: int, claim: "_Claim | None" = None
-    ) -> Message[T, R]:
-        """A delivery, in the words of this package."""
+    ) -> ReceivedMessage[T, R]:
+        """Return a delivery as a message of this package."""
         found = delivery.message
         reply_to: Any = None
         if found.reply_to is not None:
             reply_to = self.resolver.resolve_optional(found.reply_to)
-        return Message(
+        return ReceivedMessage(
             id=found.id,
-            body=self._body(delivery),
+            body=self._body(found),
             delivery_count=count,
             enqueued_at=found.sent_at,
             receipt_handle=f"{found.id}#{delivery.attempt}",
@@ -142,22 +164,32 @@ class PostMailbox(Generic[T, R]):
             claim=claim,
         )
 
-    def _body(self, delivery: Delivery) -> Any:
-        message = delivery.message
-        if self.is_dead and message.header("dlq-id") is not None:
-            now = self.post.clock.now()
-            kept = from_message(message, self.name, self._keys, now)
-            return dead_letter(kept, self.decode_dead)
-        return fits(self.decode, message.body)
+    def _body(self, message: Sent) -> Any:
+        known = self._known()
+        if known.may_hold_letters and message.header("dlq-id") is not None:
+            kept = from_message(message, self.name, self._keys, self.backend.clock.now())
+            return to_dead_letter(kept, known.dead_body)
+        return decode_or_bytes(known.body, message.body)
 
-    async def _receive(self, limit: int, lease: float, wait: float) -> list[Message[T, R]]:
-        broker = await self.post.broker()
-        self._keys = await self.post.keys()
+    def _known(self) -> "_Decoders":
+        if self._decoders is None:
+            self._decoders = _decoders(self._given_type())
+        return self._decoders
+
+    def _given_type(self) -> Any:
+        if self._body_type is not None:
+            return self._body_type
+        types = get_args(getattr(self, "__orig_class__", None))
+        return types[0] if types and not isinstance(types[0], TypeVar) else None
+
+    async def _receive(self, limit: int, lease: float, wait: float) -> list[ReceivedMessage[T, R]]:
+        broker = await self.backend.broker()
+        self._keys = await self.backend.keys()
         source = broker.source(self.name)
         now = asyncio.get_running_loop().time
         deadline = now() + wait
         while not self.closed:
-            # What was neither acknowledged nor handed back in time comes back first.
+            # Messages whose lease has ended come first.
             await broker.sweep(limit=0)
             found = await _returned(source, limit, lease)
             left = deadline - now()
@@ -165,15 +197,15 @@ class PostMailbox(Generic[T, R]):
                 patience = 0.0 if found else max(0.0, min(left, _LOOK))
                 found += await source.receive(limit=limit - len(found), wait=patience, lease=lease)
             if found or left <= 0:
-                return [self._handed(source, delivery) for delivery in found]
+                return [self._received(source, delivery) for delivery in found]
         return []
 
-    def _handed(self, source: Source, delivery: Delivery) -> Message[T, R]:
-        claim = _Claim(self.post, source, delivery)
+    def _received(self, source: Source, delivery: Delivery) -> ReceivedMessage[T, R]:
+        claim = _Claim(self.backend, source, delivery)
         return self.message(delivery, count=delivery.attempt, claim=claim)
 
     async def _purge(self) -> int:
-        source = (await self.post.broker()).source(self.name)
+        source = (await self.backend.broker()).source(self.name)
         purged = 0
         while found := await source.receive(limit=100, wait=0, lease=30):
             purged += sum(await source.settle([Acked(d, Fate.PURGED) for d in found]))
@@ -181,53 +213,71 @@ class PostMailbox(Generic[T, R]):
 
     async def _remove(self) -> None:
         with suppress(NotFound):  # nothing was ever sent to it
-            await (await self.post.broker()).delete(self.name)
+            await (await self.backend.broker()).delete(self.name)
 
     def beside(self, other: Mailbox[Any, Any]) -> Mailbox[Any, Any]:
-        """The other one, if our broker can send to it."""
-        if getattr(other, "post", None) is not self.post:
+        """Return the other mailbox. Raises InvalidParameterError if it is on another backend."""
+        if getattr(other, "backend", None) is not self.backend:
             raise InvalidParameterError(
-                f"{other.name} is not on the same Post as {self.name}: replies and "
-                "dead letters go to mailboxes of the same broker"
+                f"mailbox {other.name} is not on the same backend as {self.name}: replies and "
+                "dead letters must go to mailboxes of the same backend"
             )
         return other
 
 
-class RedisMailbox(PostMailbox[T, R]):
-    """A mailbox on Redis or Valkey; `client` is a Post with a redis:// URL."""
+class RedisMailbox(BackendMailbox[T, R]):
+    """A mailbox on Redis or Valkey; `client` is a `redis.Redis`, or a Backend on redis://."""
 
     schemes = ("redis", "valkey")
 
 
-class InMemoryMailbox(PostMailbox[T, R]):
-    """A mailbox of this process; those that are to know each other share a Post."""
+class InMemoryMailbox(BackendMailbox[T, R]):
+    """A mailbox in the memory of this process; those without a client share a backend."""
 
     schemes = ("memory",)
 
 
-@cache
-def in_memory() -> Post:
-    """The Post of in-memory mailboxes that were given none."""
-    return Post("memory://")
+def _backend(client: Backend | RedisClient | None) -> Backend:
+    if client is None:
+        return in_memory()
+    return client if isinstance(client, Backend) else backend_of(client)
 
 
-class _SamePost:
-    """Any name is a mailbox on the Post that the message came from."""
+@dataclass(slots=True, frozen=True)
+class _Decoders:
+    """How the bodies of a mailbox are decoded."""
 
-    def __init__(self, post: Post) -> None:
-        self._post = post
+    body: Decode
+    dead_body: Decode
+    may_hold_letters: bool
+
+
+def _decoders(body_type: Any) -> _Decoders:
+    if body_type is None:
+        return _Decoders(decoder(Any), decoder(Any), may_hold_letters=True)
+    if get_origin(body_type) is DeadLetter or body_type is DeadLetter:
+        held = (*get_args(body_type), Any)[0]
+        return _Decoders(decoder(body_type), decoder(held), may_hold_letters=True)
+    return _Decoders(decoder(body_type), decoder(Any), may_hold_letters=False)
+
+
+class _SameBackend:
+    """A resolver that takes any name as a mailbox on the backend of the message."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
 
     def resolve(self, identifier: str) -> Mailbox[Any, Any]:
-        return PostMailbox(name=identifier, client=self._post)
+        return BackendMailbox(name=identifier, client=self._backend)
 
     resolve_optional = resolve
 
 
 @dataclass(slots=True)
 class _Claim:
-    """What is ours of a mailbox, for a while."""
+    """The lease of a delivery."""
 
-    post: Post
+    backend: Backend
     source: Source
     delivery: Delivery
 
@@ -241,10 +291,10 @@ class _Claim:
     def extend(self, lease: float) -> bool:
         _check("timeout", lease, 0, LONGEST)
         extending = self.source.extend([self.delivery], lease=lease)
-        return bool(self.post.call(_only(extending)))
+        return bool(self.backend.call(_only(extending)))
 
     def _settle(self, settlement: Settlement) -> bool:
-        return bool(self.post.call(_only(self.source.settle([settlement]))))
+        return bool(self.backend.call(_only(self.source.settle([settlement]))))
 
 
 async def _only(answers: Any) -> bool:
@@ -253,7 +303,7 @@ async def _only(answers: Any) -> bool:
 
 
 async def _returned(source: Source, limit: int, lease: float) -> list[Delivery]:
-    """What somebody received before us and let go of; handed out one at a time."""
+    """Receive messages whose lease has ended; the broker returns them one at a time."""
     found: list[Delivery] = []
     while len(found) < limit:
         one = await source.receive(limit=1, wait=0, lease=lease, alone=True)
@@ -265,4 +315,4 @@ async def _returned(source: Source, limit: int, lease: float) -> list[Delivery]:
 
 def _check(what: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:
-        raise InvalidParameterError(f"{what} is between {least} and {most}, not {value}")
+        raise InvalidParameterError(f"{what} must be between {least} and {most}, got {value}")

@@ -1,4 +1,4 @@
-"""Mailboxes, and a message in hand: what it says, what can be done with it."""
+"""The mailbox protocol, and the messages that the mailboxes of this package return."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,27 +8,48 @@ from typing import Any, Generic, Protocol, TypeVar
 from .errors import MessageFinalizedError, ReceiptHandleExpiredError, ReplyNotAvailableError
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
 
 
+class Message(Protocol[T_co, R]):
+    """One delivery of a message; `acknowledge` or `nack` settles it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def body(self) -> T_co: ...
+    @property
+    def delivery_count(self) -> int: ...  # 1 for the first delivery
+    @property
+    def enqueued_at(self) -> datetime: ...
+    @property
+    def reply_to(self) -> "Mailbox[R, Any] | None": ...
+    def reply(self, body: R) -> str: ...
+    def acknowledge(self) -> None: ...
+    def nack(self, *, visibility_timeout: int = 0) -> None: ...
+
+
 class Mailbox(Protocol[T, R]):
-    """A queue of bodies T whose readers may be answered with R."""
+    """
+    A queue of bodies T, whose messages are answered with R.
+
+    Loops, policies, consumers, health checks and replays accept any object with these
+    members. A message that also has `extend_visibility(timeout)` keeps its lease while a
+    long request is processed.
+    """
 
     @property
     def name(self) -> str: ...
-    @property
-    def closed(self) -> bool: ...
     def send(self, body: T, *, reply_to: "Mailbox[R, Any] | None" = None) -> str: ...
     def receive(
-        self, *, max_messages: int = 1, visibility_timeout: float = 30, wait_time_seconds: float = 0
+        self, *, max_messages: int = 1, visibility_timeout: int = 30, wait_time_seconds: int = 0
     ) -> "Sequence[Message[T, R]]": ...
-    def purge(self) -> int: ...
     def approximate_count(self) -> int: ...
-    def close(self) -> None: ...
 
 
 class Claim(Protocol):
-    """The way back to the broker; each verb says whether the message was still ours."""
+    """The broker's side of a delivery; each method returns whether the delivery was still ours."""
 
     def acknowledge(self) -> bool: ...
     def release(self, delay: float) -> bool: ...
@@ -36,62 +57,68 @@ class Claim(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Message(Generic[T, R]):
+class ReceivedMessage(Generic[T, R]):
     """
-    One delivery of a message, ours until its visibility timeout is over.
+    One delivery of a message, leased until its visibility timeout ends.
 
-    `acknowledge` and `nack` are the last thing that can be done with it; either of
-    them, or `extend_visibility`, raises ReceiptHandleExpiredError when it is no
-    longer ours. The receipt handle is another one with every delivery.
+    `acknowledge` and `nack` finalise the message. Both, and `extend_visibility`, raise
+    ReceiptHandleExpiredError after the lease has ended. Each delivery has its own
+    receipt handle.
     """
 
     id: str
-    body: T  # as bytes, if it is not what the mailbox should hold
-    delivery_count: int  # 1 the first time
+    body: T  # bytes if the body does not fit the type of the mailbox
+    delivery_count: int  # 1 for the first delivery
     enqueued_at: datetime
     receipt_handle: str = ""
-    reply_to: "Mailbox[R, Any] | None" = None
-    error_rate: float = 0.0  # of the loop's recent attempts, the share that failed
+    reply_to: Mailbox[R, Any] | None = None
+    error_rate: float = 0.0  # share of the loop's recent attempts that failed
     is_finalized: bool = False
     claim: Claim | None = field(default=None, repr=False)
 
     def reply(self, body: R) -> str:
-        """Answer whoever asked; as often as need be, until it is finalised."""
+        """Send a reply to the sender's mailbox; several are allowed before finalisation."""
         if self.is_finalized:
-            raise MessageFinalizedError(f"message {self.id} is finalised: reply first")
+            raise MessageFinalizedError(
+                f"message {self.id} is finalised: reply before acknowledge() or nack()"
+            )
         if self.reply_to is None:
-            raise ReplyNotAvailableError(f"message {self.id} asks for no reply")
+            raise ReplyNotAvailableError(
+                f"message {self.id} has no reply mailbox: send it with reply_to="
+            )
         return self.reply_to.send(body)
 
     def acknowledge(self) -> None:
-        """It is done: forget it."""
+        """Delete the message: it is done."""
         self._finalize()
-        self._still_ours(self._claim().acknowledge())
+        self._check_lease(self._claim().acknowledge())
 
     def nack(self, *, visibility_timeout: float = 0) -> None:
-        """Hand it back, to be received again after so many seconds."""
+        """Return the message to its mailbox, visible again after this many seconds."""
         self._finalize()
-        self._still_ours(self._claim().release(visibility_timeout))
+        self._check_lease(self._claim().release(visibility_timeout))
 
     def extend_visibility(self, timeout: float) -> None:
-        """Keep it for so many seconds from now."""
+        """Keep the lease for this many seconds from now."""
         if self.is_finalized:
-            raise MessageFinalizedError(f"message {self.id} is finalised")
-        self._still_ours(self._claim().extend(timeout))
+            raise MessageFinalizedError(f"message {self.id} is finalised: its lease has ended")
+        self._check_lease(self._claim().extend(timeout))
 
     def _finalize(self) -> None:
         if self.is_finalized:
-            raise MessageFinalizedError(f"message {self.id} is finalised already")
+            raise MessageFinalizedError(f"message {self.id} is already finalised")
         self.is_finalized = True
 
     def _claim(self) -> Claim:
-        if self.claim is None:  # shown to a policy, by the loop that settles it
-            raise MessageFinalizedError(f"message {self.id} is its loop's to settle")
+        if self.claim is None:  # a policy was given this message; its loop settles it
+            raise MessageFinalizedError(
+                f"message {self.id} is settled by its loop: a policy must only read it"
+            )
         return self.claim
 
-    def _still_ours(self, ours: bool) -> None:
+    def _check_lease(self, ours: bool) -> None:
         if not ours:
             raise ReceiptHandleExpiredError(
-                f"message {self.id} was not settled in time: its receipt handle "
+                f"the lease of message {self.id} has ended: its receipt handle "
                 f"{self.receipt_handle} is no longer valid"
             )

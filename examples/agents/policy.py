@@ -1,4 +1,4 @@
-"""When to give a message up, and where it goes then."""
+"""Policies: when a failed message becomes a dead letter, and where it goes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,22 +9,21 @@ from typing_extensions import TypeVar
 from deadletter import ErrorClassifier, Rule
 from deadletter.core.failure import Trouble
 
-from .letters import DeadLetter
+from .dead_letter import DeadLetter
 from .message import Mailbox, Message
 
 T = TypeVar("T")
-R = TypeVar("R", default=Any)  # nothing of a policy says what it is
+R = TypeVar("R", default=Any)  # no field of a policy has this type
 
 
 @dataclass(slots=True, frozen=True)
 class DLQPolicy(Generic[T, R]):
     """
-    A dead-letter mailbox, and when to send something there.
+    A dead-letter mailbox, and the decision when a message goes there.
 
-    `include_errors` are given up at once, `exclude_errors` never, all others with the
-    `max_delivery_count`-th delivery. Types are matched exactly. Subclass it and
-    override `should_dead_letter` for rules of your own: what it says is done. It is
-    asked where everything waits for it, so it must not wait itself.
+    `include_errors` are dead-lettered at once, `exclude_errors` never, all others at the
+    `max_delivery_count`-th delivery. Types are matched exactly. Subclasses may override
+    `should_dead_letter`; it must not block, because the loop waits for it.
     """
 
     mailbox: Mailbox[DeadLetter[T], None]
@@ -33,7 +32,7 @@ class DLQPolicy(Generic[T, R]):
     exclude_errors: frozenset[type[Exception]] | None = None
 
     def should_dead_letter(self, message: Message[T, Any], error: Exception) -> bool:
-        """True to give it up, False to try again after a while."""
+        """Return True to dead-letter the message, False to retry it with backoff."""
         if self.exclude_errors and type(error) in self.exclude_errors:
             return False
         if self.include_errors and type(error) in self.include_errors:
@@ -43,13 +42,13 @@ class DLQPolicy(Generic[T, R]):
 
 @dataclass(slots=True, frozen=True)
 class ErrorBudgetPolicy(DLQPolicy[T, R]):
-    """Gives up early while more than `error_budget` of the recent attempts fail."""
+    """A policy that gives up early while more than `error_budget` of recent attempts fail."""
 
     error_budget: float = 0.5
 
     def error_rate(self, message: Message[T, Any]) -> float:
-        """The share that fails; override it to tell tenants or kinds apart."""
-        return message.error_rate
+        """Return the share that fails; override it to separate tenants or kinds of requests."""
+        return float(getattr(message, "error_rate", 0.0))
 
     def should_dead_letter(self, message: Message[T, Any], error: Exception) -> bool:
         if message.delivery_count >= self.max_delivery_count:
@@ -60,11 +59,11 @@ class ErrorBudgetPolicy(DLQPolicy[T, R]):
 @dataclass(slots=True, frozen=True)
 class RuledPolicy(DLQPolicy[T, R]):
     """
-    Errors matched by rules, and a dead-letter mailbox for each kind.
+    A policy with rules for errors, and a dead-letter mailbox for each kind.
 
-    A rule matches by exact type, subclass, name or pattern, as it likes. What it calls
-    permanent is given up at once, what it calls transient never; the rest is counted.
-    `routes` lead from a rule's code to the mailbox for it, others to `mailbox`.
+    A rule matches by exact type, subclass, name or pattern. Errors that it calls permanent
+    are dead-lettered at once, transient ones never; all others are counted. `routes` lead
+    from the code of a rule to its mailbox, all other letters go to `mailbox`.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -76,5 +75,5 @@ class RuledPolicy(DLQPolicy[T, R]):
             return True
         if verdict.rule and verdict.trouble is Trouble.TRANSIENT:
             return False
-        # Without super(): a slotted dataclass is another class than the one it is in.
+        # Not super(): dataclass(slots=True) makes another class than the one it is in.
         return DLQPolicy.should_dead_letter(self, message, error)

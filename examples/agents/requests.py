@@ -1,19 +1,23 @@
-"""What is asked of the loops, and what they answer."""
+"""Requests to the loops, and their results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 from uuid import UUID, uuid4
 
 RequestT = TypeVar("RequestT")
 OutputT = TypeVar("OutputT")
+OutputT_co = TypeVar("OutputT_co", covariant=True)
 InputT = TypeVar("InputT")
 ExpectedT = TypeVar("ExpectedT")
+
+ResourceRegistry: TypeAlias = Mapping[Any, Any]
+"""What a loop hands to its adapter with each session, by name or by type."""
 
 
 @dataclass(slots=True, frozen=True)
 class MainLoopRequest(Generic[RequestT]):
-    """Something to be done; the id stays the same however often it is tried."""
+    """A request; its id stays the same over all attempts."""
 
     request: RequestT
     request_id: UUID = field(default_factory=uuid4)
@@ -21,7 +25,7 @@ class MainLoopRequest(Generic[RequestT]):
 
 @dataclass(slots=True, frozen=True)
 class MainLoopResult(Generic[OutputT]):
-    """What came of it: an output, or the error it ended with for good."""
+    """The result of a request: an output, or the error that ended it."""
 
     request_id: UUID | None = None
     output: OutputT | None = None
@@ -33,8 +37,16 @@ class MainLoopResult(Generic[OutputT]):
 
 
 @dataclass(slots=True, frozen=True)
+class PromptResponse(Generic[OutputT_co]):
+    """The response of a provider to a prompt."""
+
+    output: OutputT_co | None = None
+    text: str | None = None
+
+
+@dataclass(slots=True, frozen=True)
 class Sample(Generic[InputT, ExpectedT]):
-    """A line of a dataset."""
+    """One line of a dataset."""
 
     id: str
     input: InputT
@@ -43,7 +55,7 @@ class Sample(Generic[InputT, ExpectedT]):
 
 @dataclass(slots=True, frozen=True)
 class EvalRequest(Generic[InputT, ExpectedT]):
-    """A sample to be tried and scored."""
+    """A sample to be run and scored."""
 
     sample: Sample[InputT, ExpectedT]
     request_id: UUID = field(default_factory=uuid4)
@@ -51,7 +63,7 @@ class EvalRequest(Generic[InputT, ExpectedT]):
 
 @dataclass(slots=True, frozen=True)
 class Score:
-    """How well an output did, from 0 to 1."""
+    """The score of an output, from 0 to 1."""
 
     value: float
     passed: bool
@@ -60,7 +72,7 @@ class Score:
 
 @dataclass(slots=True, frozen=True)
 class EvalResult:
-    """What a sample scored, or why it could not be tried."""
+    """The score of a sample, or the error that ended its run."""
 
     request_id: UUID | None = None
     sample_id: str = ""
@@ -75,7 +87,7 @@ class EvalResult:
 
 @dataclass(slots=True, frozen=True)
 class ToolCall:
-    """A tool that was used."""
+    """One use of a tool."""
 
     tool: str
     given: str
@@ -84,9 +96,9 @@ class ToolCall:
 
 @dataclass(slots=True)
 class Session:
-    """One run of an agent: what it may use, and what it did."""
+    """One run of an agent: its resources, and the tools it used."""
 
     request_id: UUID
     delivery_count: int = 1
-    resources: Mapping[str, Any] = field(default_factory=dict)
+    resources: ResourceRegistry = field(default_factory=dict)
     calls: list[ToolCall] = field(default_factory=list)

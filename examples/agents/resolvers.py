@@ -1,4 +1,4 @@
-"""Reply mailboxes by name: how an address that travelled becomes a mailbox again."""
+"""Resolvers, which turn the name of a reply mailbox into the mailbox."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias
@@ -10,17 +10,17 @@ Factory: TypeAlias = Callable[[str], Mailbox[Any, Any] | None]
 
 
 class MailboxResolver(Protocol):
-    """Knows mailboxes by name."""
+    """Finds mailboxes by name."""
 
     def resolve(self, identifier: str) -> Mailbox[Any, Any]:
-        """The mailbox; a MailboxResolutionError when there is none."""
+        """Return the mailbox. Raises MailboxResolutionError if there is none."""
 
     def resolve_optional(self, identifier: str) -> Mailbox[Any, Any] | None:
-        """The mailbox, if there is one."""
+        """Return the mailbox, or None if there is none."""
 
 
 class RegistryResolver:
-    """Those that were listed, and no others."""
+    """A resolver with a fixed list of mailboxes."""
 
     def __init__(self, registry: Mapping[str, Mailbox[Any, Any]]) -> None:
         self._registry = registry
@@ -36,7 +36,7 @@ class RegistryResolver:
 
 
 class CompositeResolver(RegistryResolver):
-    """Those that were listed; for others a factory is asked, each time."""
+    """A resolver with a list of mailboxes, and a factory for all other names."""
 
     def __init__(self, registry: Mapping[str, Mailbox[Any, Any]], factory: Factory) -> None:
         super().__init__(registry)

@@ -1,4 +1,4 @@
-"""The service put together: mailboxes, loops, and what watches over them."""
+"""The service: its mailboxes, its loops, retention, health checks and metrics."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,17 +6,18 @@ from typing import Any, TypeAlias, TypeVar
 
 from deadletter import Linear
 
-from .agent import Agent, Answer, Library, Question, QuestionLoop, score
-from .consumer import DLQConsumer
-from .errors import ContentPolicyViolation, RateLimitError, ValidationError
-from .handlers import Alert
-from .letters import DeadLetter
+from .agent import Answer, Library, Question, QuestionLoop, RuleAdapter, score
+from .backend import Backend
+from .dead_letter import DeadLetter
+from .dlq_consumer import DLQConsumer
+from .errors import ContentPolicyViolation, MailboxConnectionError, RateLimitError, ValidationError
+from .letter_handlers import Alert
+from .loop_group import LoopGroup
 from .loops import EvalLoop, MainLoopConfig
-from .mailbox import DLQ_TTL, PostMailbox
+from .mailbox import DLQ_TTL, BackendMailbox
 from .policy import DLQPolicy
-from .post import Post
 from .requests import EvalRequest, EvalResult, MainLoopRequest, MainLoopResult
-from .running import LoopGroup
+from .retention import RetentionLoop
 from .settings import Settings
 from .telemetry import Telemetry
 
@@ -26,35 +27,35 @@ R = TypeVar("R")
 
 @dataclass(slots=True, frozen=True)
 class Mailboxes:
-    """All that clients and loops have in common."""
+    """The mailboxes that clients and loops share."""
 
-    post: Post
-    requests: PostMailbox[MainLoopRequest[Question], MainLoopResult[Answer]]
-    dead_requests: PostMailbox[DeadLetter[MainLoopRequest[Question]], None]
-    eval_requests: PostMailbox[EvalRequest[Question, str], EvalResult]
-    dead_eval_requests: PostMailbox[DeadLetter[EvalRequest[Question, str]], None]
+    backend: Backend
+    requests: BackendMailbox[MainLoopRequest[Question], MainLoopResult[Answer]]
+    dead_requests: BackendMailbox[DeadLetter[MainLoopRequest[Question]], None]
+    eval_requests: BackendMailbox[EvalRequest[Question, str], EvalResult]
+    dead_eval_requests: BackendMailbox[DeadLetter[EvalRequest[Question, str]], None]
 
-    def answers(self, name: str) -> PostMailbox[MainLoopResult[Answer], None]:
-        return PostMailbox(name=name, client=self.post, body_type=MainLoopResult[Answer])
+    def answers(self, name: str) -> BackendMailbox[MainLoopResult[Answer], None]:
+        return BackendMailbox(name=name, client=self.backend, body_type=MainLoopResult[Answer])
 
-    def scores(self, name: str) -> PostMailbox[EvalResult, None]:
-        return PostMailbox(name=name, client=self.post, body_type=EvalResult)
+    def scores(self, name: str) -> BackendMailbox[EvalResult, None]:
+        return BackendMailbox(name=name, client=self.backend, body_type=EvalResult)
 
 
-def mailboxes(post: Post) -> Mailboxes:
-    """Requests and eval requests, each with its dead-letter mailbox."""
+def mailboxes(backend: Backend) -> Mailboxes:
+    """Return the mailboxes of requests and eval requests, each with its dead-letter mailbox."""
 
-    def box(name: str, body_type: Any) -> PostMailbox[Any, Any]:
-        return PostMailbox(name=name, client=post, body_type=body_type)
+    def box(name: str, body_type: Any) -> BackendMailbox[Any, Any]:
+        return BackendMailbox(name=name, client=backend, body_type=body_type)
 
-    def dead(name: str, body_type: Any) -> PostMailbox[Any, Any]:
-        return PostMailbox(
-            name=f"{name}-dlq", client=post, body_type=DeadLetter[body_type], default_ttl=DLQ_TTL
+    def dead(name: str, body_type: Any) -> BackendMailbox[Any, Any]:
+        return BackendMailbox(
+            name=f"{name}-dlq", client=backend, body_type=DeadLetter[body_type], default_ttl=DLQ_TTL
         )
 
     asked, tried = MainLoopRequest[Question], EvalRequest[Question, str]
     return Mailboxes(
-        post=post,
+        backend=backend,
         requests=box("requests", asked),
         dead_requests=dead("requests", asked),
         eval_requests=box("eval-requests", tried),
@@ -64,22 +65,26 @@ def mailboxes(post: Post) -> Mailboxes:
 
 def consumers(boxes: Mailboxes, telemetry: Telemetry) -> list[DLQConsumer[Any]]:
     """
-    Only the letters of the evaluation are consumed here: nobody replays a sample.
+    Return consumers that raise an alert for every dead letter.
 
-    Those of requests stay where they are until somebody has looked at them.
+    The office keeps the letters until a person has dealt with them.
     """
-    return [DLQConsumer(mailbox=boxes.dead_eval_requests, handler=Alert(telemetry))]
+    alert = Alert(telemetry)
+    return [
+        DLQConsumer(mailbox=boxes.dead_requests, handler=alert),
+        DLQConsumer(mailbox=boxes.dead_eval_requests, handler=alert),
+    ]
 
 
 Consumers: TypeAlias = Callable[[Mailboxes, Telemetry], list[DLQConsumer[Any]]]
-"""Who handles dead letters."""
+"""Makes the consumers of the dead-letter mailboxes."""
 
 
 def serve(settings: Settings, consume: Consumers = consumers) -> int:
-    """Run until told to stop; log, and answer for health and metrics meanwhile."""
+    """Run until told to stop; serve health checks and metrics meanwhile."""
     telemetry = Telemetry()
-    with Post(settings.url, office=settings.office, observe=telemetry) as post:
-        boxes = mailboxes(post)
+    with Backend(settings.url, office=settings.office, observe=telemetry) as backend:
+        boxes = mailboxes(backend)
         telemetry.watch(boxes.dead_requests, boxes.dead_eval_requests)
         port = telemetry.serve(settings.metrics_port)
         print(f"metrics on port {port}", flush=True)
@@ -88,36 +93,47 @@ def serve(settings: Settings, consume: Consumers = consumers) -> int:
 
 
 def loops(boxes: Mailboxes, settings: Settings, dead: list[DLQConsumer[Any]]) -> LoopGroup:
-    """The agent, the evaluation, and the consumers of what dies of either."""
+    """Return the loops of the service: agent, evaluation, consumers, and retention."""
     config = MainLoopConfig(
         visibility_timeout=settings.visibility,
         backoff=Linear(settings.backoff_step, cap=settings.backoff_cap),
     )
     library = Library(settings.library, per_second=settings.lookups_per_second)
     main_loop = QuestionLoop(
-        adapter=Agent(settings.all_tools()),
+        adapter=RuleAdapter(settings.all_tools()),
         requests=boxes.requests,
         resources={"library": library},
         config=config,
-        dlq=_policy(boxes.dead_requests, settings),
+        dlq=service_policy(boxes.dead_requests, settings),
     )
     eval_loop = EvalLoop(
         loop=main_loop,
         evaluator=score,
         requests=boxes.eval_requests,
-        dlq=_policy(boxes.dead_eval_requests, settings),
+        dlq=service_policy(boxes.dead_eval_requests, settings),
     )
     return LoopGroup(
         loops=[main_loop, eval_loop, *dead],
         health_port=settings.health_port,
         watchdog_threshold=720.0,
+        background=[
+            RetentionLoop(
+                boxes.backend,
+                boxes.dead_requests,
+                boxes.dead_eval_requests,
+                every=settings.retention_interval,
+            )
+        ],
     )
 
 
-def _policy(dead: PostMailbox[DeadLetter[T], None], settings: Settings) -> DLQPolicy[T, Any]:
+def service_policy(
+    dead: BackendMailbox[DeadLetter[T], None], settings: Settings
+) -> DLQPolicy[T, Any]:
+    """Return the policy of the loops, with a dead-letter mailbox."""
     return DLQPolicy(
         mailbox=dead,
         max_delivery_count=settings.max_deliveries,
         include_errors=frozenset({ValidationError, ContentPolicyViolation}),
-        exclude_errors=frozenset({RateLimitError, TimeoutError}),
+        exclude_errors=frozenset({MailboxConnectionError, RateLimitError, TimeoutError}),
     )

@@ -1,4 +1,4 @@
-"""Tools of the agent: each knows which questions it is for."""
+"""The tools of the agent, each with the pattern of its questions."""
 
 import ast
 import operator
@@ -25,7 +25,7 @@ _METRES: Final = {"km": 1000.0, "m": 1.0, "cm": 0.01, "miles": 1609.344, "feet":
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """Something an agent can do, for questions that match."""
+    """A function that answers questions that match a pattern."""
 
     name: str
     pattern: re.Pattern[str]
@@ -34,37 +34,39 @@ class Tool:
 
 def _calculate(found: re.Match[str], session: Session) -> str:
     try:
-        value = _evaluated(ast.parse(found["sum"].strip(), mode="eval").body)
+        value = _evaluate(ast.parse(found["sum"].strip(), mode="eval").body)
     except (SyntaxError, ZeroDivisionError, OverflowError) as error:
         raise ValidationError(f"cannot calculate {found['sum']!r}: {error}") from error
     return f"{value:g}"
 
 
-def _evaluated(node: ast.expr) -> float:
-    """The value of a sum; nothing but numbers and the four operations is run."""
+def _evaluate(node: ast.expr) -> float:
+    """Return the value of an expression; only numbers and arithmetic are evaluated."""
     match node:
         case ast.Constant(value=int() | float() as number):
             return float(number)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_evaluated(left), _evaluated(right))
+            return _OPERATORS[type(op)](_evaluate(left), _evaluate(right))
         case ast.UnaryOp(op=ast.USub() as op, operand=operand):
-            return _OPERATORS[type(op)](_evaluated(operand))
+            return _OPERATORS[type(op)](_evaluate(operand))
         case _:
-            raise ValidationError(f"{ast.unparse(node)!r} is no sum")
+            raise ValidationError(
+                f"{ast.unparse(node)!r} is not arithmetic: use numbers and + - * / %"
+            )
 
 
 def _convert(found: re.Match[str], session: Session) -> str:
     amount, unit, wanted = float(found["amount"]), found["unit"], found["wanted"]
     if unit not in _METRES or wanted not in _METRES:
-        raise ValidationError(f"no way from {unit} to {wanted}")
+        raise ValidationError(f"cannot convert {unit} to {wanted}: use {', '.join(_METRES)}")
     return f"{amount * _METRES[unit] / _METRES[wanted]:.4g} {wanted}"
 
 
 def _look_up(found: re.Match[str], session: Session) -> str:
-    """What the library says; it has a limit of its own, and is added to at times."""
+    """Return a fact from the library, within its rate limit."""
     library = session.resources["library"]
     if not library.may_ask():
-        raise RateLimitError("the library asks us to be slower")
+        raise RateLimitError("the library allows no more lookups this second")
     topic = found["topic"].strip().lower()
     answer: str | None = library.find(topic)
     if answer is None:

@@ -92,9 +92,9 @@ def test_secrets_stay_in_the_office_unless_told_otherwise(dlq: Command, project:
     ("words", "help_"),
     [
         ([], "dlq repro ID shop:app"),
-        (["shop"], "as in shop:app"),
-        (["shop:app; import os"], "as in shop:app"),
-        (["a b:c"], "as in shop:app"),
+        (["shop"], "such as shop:app"),
+        (["shop:app; import os"], "such as shop:app"),
+        (["a b:c"], "such as shop:app"),
         (["shop:app", "--into", "shop.py"], "cannot create shop.py"),
     ],
 )

@@ -170,6 +170,10 @@ def test_the_mailbox_counts_what_is_not_listed_r3_12_r3_110(trouble: Trouble) ->
     assert isinstance(decide(MAILBOX.policy, 5, trouble=trouble), Bury)
 
 
+def test_the_mailbox_counts_every_failure_also_in_an_outage_r3_10_r3_17() -> None:
+    assert MAILBOX.brake is None
+
+
 def test_the_mailboxs_consumer_waits_twenty_seconds_and_nacks_an_hour_r3_61_r3_63() -> None:
     consumer = MAILBOX.dlq_consumer
 

@@ -213,6 +213,7 @@ MAILBOX: Final = Profile(
         classifier=ErrorClassifier((*AGENT, *GENERAL, *HTTP, *GRPC, *NETWORK)),
         dispositions=_BY_INCLUDE_SET,
     ),
+    brake=None,  # after five deliveries it is a dead letter, whatever fails beside it
     naming="{mailbox}-dlq",
     dlq_consumer=ConsumerSettings(wait=20.0, on_failure=3600.0),
     retention=Retention(source=3 * DAY, dead=30 * DAY),

@@ -76,7 +76,7 @@ def export(letter: DeadLetter) -> MailboxDeadLetter:
         source_mailbox=head.source,
         delivery_count=head.attempts,
         last_error=head.error_text,
-        last_error_type=_qualified(head.error_type),
+        last_error_type=qualified(head.error_type),
         dead_lettered_at=head.dead_at,
         first_received_at=letter.first_received_at or message.sent_at,
         request_id=_uuid(head.business_key),
@@ -115,7 +115,7 @@ def _uuid(text: str | None) -> UUID | None:
         return None
 
 
-def _qualified(error_type: str) -> str:
+def qualified(error_type: str) -> str:
     """Return the name with its module: tracebacks omit `builtins`."""
     known = vars(builtins).get(error_type)
     is_error = isinstance(known, type) and issubclass(known, BaseException)

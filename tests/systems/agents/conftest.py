@@ -1,4 +1,4 @@
-"""The same mailboxes in memory and on a real Redis; in memory also on a fake clock."""
+"""Fixtures: mailboxes in memory and on a real Redis server, and in memory with a fake clock."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ ON_REDIS = pytest.param("redis", marks=pytest.mark.xdist_group("redis_server"))
 
 @pytest.fixture(params=["memory", ON_REDIS])
 def rig(request: Any, tmp_path: Path) -> Iterator[Rig]:
-    """On every engine, in real time."""
+    """Return a rig on every engine, in real time."""
     if request.param == "memory":
         yield from closed(Rig("memory://"))
     else:
@@ -30,7 +30,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def timed(clock: FakeClock) -> Iterator[Rig]:
-    """In memory, in a time that passes when it is told to."""
+    """Return a rig in memory, with a fake clock."""
     yield from closed(Rig("memory://", clock=clock))
 
 
@@ -38,4 +38,4 @@ def closed(rig: Rig) -> Iterator[Rig]:
     try:
         yield rig
     finally:
-        rig.post.close()
+        rig.backend.close()

@@ -1,8 +1,8 @@
 """
-The service with handlers of one's own for the letters of requests.
+The service with other handlers for dead requests.
 
-Godot is looked up and sent back, thefts are thrown away, and the rest is too much for
-the handler. Each takes its time, so that there is something to measure.
+The question about Godot gets its fact and is replayed, thefts are discarded, and the handler
+fails on all others. Each takes some time, so that there is something to measure.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agents import DeadLetter, DLQConsumer
-from agents.__main__ import speak_on_stderr
+from agents.__main__ import log_to_stderr
 from agents.replay import replay_handler
 from agents.resolvers import CompositeResolver
 from agents.service import Mailboxes, serve
@@ -24,7 +24,7 @@ SETTINGS = Settings.from_environment()
 
 
 def consumers(boxes: Mailboxes, telemetry: Telemetry) -> list[DLQConsumer[Any]]:
-    def handle(letter: DeadLetter[Any]) -> str:
+    def handle(letter: DeadLetter[Any]) -> str | None:
         time.sleep(SECONDS)
         match letter.body.request.text:
             case "What about Godot?":
@@ -32,7 +32,7 @@ def consumers(boxes: Mailboxes, telemetry: Telemetry) -> list[DLQConsumer[Any]]:
                 resolver = CompositeResolver({}, boxes.answers)
                 return replay_handler(letter, source=boxes.requests, reply_resolver=resolver)
             case "Steal it":
-                return "discarded"
+                return "discard"
             case _:
                 raise ConnectionError("nobody is there")
 
@@ -40,5 +40,5 @@ def consumers(boxes: Mailboxes, telemetry: Telemetry) -> list[DLQConsumer[Any]]:
 
 
 if __name__ == "__main__":
-    speak_on_stderr()
+    log_to_stderr()
     sys.exit(serve(SETTINGS, consumers))

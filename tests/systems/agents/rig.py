@@ -1,4 +1,4 @@
-"""Mailboxes, loops on threads, and everything they said."""
+"""Mailboxes and loops for the tests, with all events of the loops."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -7,45 +7,46 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from agents import (
+    Backend,
+    BackendMailbox,
     DeadLetter,
     DLQPolicy,
+    FunctionAdapter,
     LoopGroup,
     MainLoop,
     MainLoopConfig,
     MainLoopRequest,
     MainLoopResult,
-    Post,
-    PostMailbox,
     Session,
 )
 from deadletter import NoBackoff
 from deadletter.core.events import Event, Observer
 from deadletter.core.letter import DeadLetter as Kept
 
-AT_ONCE = MainLoopConfig(backoff=NoBackoff(), brake=None)
+AT_ONCE = MainLoopConfig(backoff=NoBackoff())  # else with the default configuration
 Event_ = TypeVar("Event_", bound=Event)
 T = TypeVar("T")
 
 
 class Rig:
-    """A Post of its own, and the mailboxes of a main loop."""
+    """A backend with the mailboxes of a main loop."""
 
     def __init__(self, url: str, **options: Any) -> None:
         self.events: list[Event] = []
         self.observers: list[Observer] = [self.events.append]
-        self.post = Post(url, observe=self._observe, **options)
-        self.requests: PostMailbox[MainLoopRequest[str], MainLoopResult[str]] = self.box(
+        self.backend = Backend(url, observe=self._observe, **options)
+        self.requests: BackendMailbox[MainLoopRequest[str], MainLoopResult[str]] = self.box(
             "requests", MainLoopRequest[str]
         )
-        self.dead: PostMailbox[DeadLetter[MainLoopRequest[str]], None] = self.box(
+        self.dead: BackendMailbox[DeadLetter[MainLoopRequest[str]], None] = self.box(
             "requests-dlq", DeadLetter[MainLoopRequest[str]]
         )
-        self.answers: PostMailbox[MainLoopResult[str], None] = self.box(
+        self.answers: BackendMailbox[MainLoopResult[str], None] = self.box(
             "answers", MainLoopResult[str]
         )
 
     def box(self, name: str, body_type: Any = Any, **options: Any) -> Any:
-        return PostMailbox(name=name, client=self.post, body_type=body_type, **options)
+        return BackendMailbox(name=name, client=self.backend, body_type=body_type, **options)
 
     def policy(self, **options: Any) -> DLQPolicy[Any, Any]:
         return DLQPolicy(mailbox=self.dead, **options)
@@ -57,9 +58,11 @@ class Rig:
         config: MainLoopConfig = AT_ONCE,
         **options: Any,
     ) -> MainLoop[str, str]:
-        """A main loop; it has the usual policy unless told otherwise."""
+        """Return a main loop, with a policy unless `dlq` is given."""
         options.setdefault("dlq", self.policy())
-        return MainLoop(adapter=adapter, requests=self.requests, config=config, **options)
+        return MainLoop(
+            adapter=FunctionAdapter(adapter), requests=self.requests, config=config, **options
+        )
 
     def ask(self, text: str) -> MainLoopRequest[str]:
         request = MainLoopRequest(text)
@@ -72,12 +75,12 @@ class Rig:
         return message.body
 
     def letter(self, *, within: float = 15.0) -> DeadLetter[MainLoopRequest[str]]:
-        """The next dead letter; it stays where it is, out of sight for a while."""
+        """Return the next dead letter; it stays in its mailbox, invisible for a while."""
         (message,) = self.dead.receive(wait_time_seconds=within)
         return message.body
 
     def bury(self, **errors: Exception) -> None:
-        """Have requests die, one of each name, of the error given with it."""
+        """Dead-letter requests: each name with the error given for it."""
 
         def adapter(prompt: str, session: Session) -> str:
             raise errors[prompt]
@@ -92,14 +95,14 @@ class Rig:
             self.answer()
 
     def kept(self) -> list[Kept]:
-        """All letters of the office, newest first."""
+        """Return all letters of the office, newest first."""
 
         async def asked() -> list[Kept]:
-            store = await self.post.letters()
+            store = await self.backend.letters()
             page = await store.find(limit=1000)
             return list(await store.get([head.id for head in page.heads]))
 
-        return self.post.call(asked())
+        return self.backend.call(asked())
 
     def _observe(self, event: Event) -> None:
         for observer in self.observers:
@@ -111,7 +114,7 @@ class Rig:
 
 @contextmanager
 def running(*loops: Any, **options: Any) -> Iterator[LoopGroup]:
-    """Run loops on a thread meanwhile; they end well, or the test fails."""
+    """Run loops on a thread; the test fails if they do not end well."""
     group = LoopGroup(loops=loops, watchdog_threshold=None, **options)
     ended: list[object] = []
 
@@ -133,7 +136,7 @@ def running(*loops: Any, **options: Any) -> Iterator[LoopGroup]:
 
 
 def until(check: Callable[[], T], *, within: float = 15.0) -> T:
-    """Ask until the answer is something, and give it."""
+    """Wait until the check returns something true, and return it."""
     deadline = time.monotonic() + within
     while not (answer := check()):
         assert time.monotonic() < deadline, f"not within {within} s: {check}"
@@ -146,7 +149,7 @@ def upper(prompt: str, session: Session) -> str:
 
 
 def failing(error: Exception) -> Callable[[str, Session], str]:
-    """An agent that always runs into this."""
+    """Return an adapter function that always raises this error."""
 
     def adapter(prompt: str, session: Session) -> str:
         raise error

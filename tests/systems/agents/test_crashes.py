@@ -1,4 +1,4 @@
-"""What the origin gets wrong, with processes that really die."""
+"""Crashes of real processes, and expiry of single messages."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agents import DeadLetter, MainLoopRequest, MainLoopResult, PostMailbox
+from agents import BackendMailbox, DeadLetter, MainLoopRequest, MainLoopResult
 from engines.redis_rig import fresh
 from servers import Server
 from systems.agents.rig import Rig, running, until, upper
@@ -19,11 +19,11 @@ from systems.agents.rig import Rig, running, until, upper
 pytestmark = pytest.mark.xdist_group("redis_server")
 
 ROOT = Path(__file__).parents[3]
-AGENT = Path(__file__).with_name("dying_agent.py")
+AGENT = Path(__file__).with_name("crashing_agent.py")
 
 
 class Crashing:
-    """An agent that is started again whenever it has died."""
+    """An agent that is restarted whenever its process has ended."""
 
     def __init__(self, rig: Rig, url: str, place: Path) -> None:
         self.rig = rig
@@ -36,7 +36,7 @@ class Crashing:
         self._running: subprocess.Popen[bytes] | None = None
 
     def tend(self) -> None:
-        """Start it, and again if it has died."""
+        """Start the agent, or restart it if its process has ended."""
         code = self._running.poll() if self._running else None
         if code is not None:
             self.deaths.append(code)
@@ -66,11 +66,11 @@ def crashing(redis_server: Server, tmp_path: Path) -> Iterator[Crashing]:
         yield agent
     finally:
         agent.end()
-        rig.post.close()
+        rig.backend.close()
 
 
 def the_letter(crashing: Crashing) -> DeadLetter[MainLoopRequest[str]]:
-    """The letter of the poison, however many processes it takes."""
+    """Return the letter of the request that kills its process, after as many restarts as needed."""
 
     def found() -> Any:
         crashing.tend()
@@ -81,11 +81,11 @@ def the_letter(crashing: Crashing) -> DeadLetter[MainLoopRequest[str]]:
     return body
 
 
-def test_poison_that_kills_the_process_is_dead_lettered_and_takes_nobody_along(
+def test_requests_that_kill_their_process_are_dead_lettered_without_others(
     crashing: Crashing,
 ) -> None:
     rig = crashing.rig
-    told: PostMailbox[MainLoopResult[str], None] = rig.box("of-poison", MainLoopResult[str])
+    told: BackendMailbox[MainLoopResult[str], None] = rig.box("of-poison", MainLoopResult[str])
     poison = MainLoopRequest("poison")
     rig.requests.send(poison, reply_to=told)
     innocents = {rig.ask(f"r{number}").request_id for number in range(4)}
@@ -120,12 +120,12 @@ def on_redis(server: Server, place: Path) -> Iterator[Rig]:
     try:
         yield rig
     finally:
-        rig.post.close()
+        rig.backend.close()
 
 
 def test_each_message_expires_by_its_own_clock(redis_server: Server, tmp_path: Path) -> None:
     with on_redis(redis_server, tmp_path) as rig:
-        brief: PostMailbox[MainLoopRequest[str], Any] = rig.box(
+        brief: BackendMailbox[MainLoopRequest[str], Any] = rig.box(
             "requests", MainLoopRequest[str], default_ttl=0.3
         )
         brief.send(MainLoopRequest("old"), reply_to=rig.answers)
@@ -145,9 +145,9 @@ def test_each_message_expires_by_its_own_clock(redis_server: Server, tmp_path: P
 
 
 def keep_busy(rig: Rig, *, seconds: float) -> None:
-    """Send to it and take from it for a while; what is not ours goes back."""
-    deadline = rig.post.clock.monotonic() + seconds
-    while rig.post.clock.monotonic() < deadline:
+    """Send and receive messages for a while; those of the test are returned."""
+    deadline = rig.backend.clock.monotonic() + seconds
+    while rig.backend.clock.monotonic() < deadline:
         rig.requests.send(MainLoopRequest("other"))
         for message in rig.requests.receive(max_messages=10, wait_time_seconds=0.1):
             if message.body.request == "other":

@@ -1,4 +1,4 @@
-"""What is worth a retry, and that the list alone decides what dies at once."""
+"""The classes of errors; only the lists of a policy dead-letter at once."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_ambiguous(error: type[Exception]) -> None:
 
 
 @pytest.mark.parametrize("error", [*RETRIABLE, *NOT_RETRIABLE, *AMBIGUOUS])
-def test_none_of_them_dies_at_once_unless_it_is_listed(timed: Rig, error: type[Exception]) -> None:
+def test_unlisted_errors_follow_the_delivery_count(timed: Rig, error: type[Exception]) -> None:
     with running(timed.loop(failing(error("no")), dlq=timed.policy(max_delivery_count=3))):
         timed.ask("hello")
 

@@ -1,15 +1,15 @@
-"""The eval loop does with samples what the main loop does with requests."""
+"""The eval loop handles samples as the main loop handles requests."""
 
 import inspect
 from typing import Any
 
 from agents import (
+    BackendMailbox,
     DeadLetter,
     DLQPolicy,
     EvalLoop,
     EvalRequest,
     EvalResult,
-    PostMailbox,
     Sample,
     Score,
     Session,
@@ -23,15 +23,15 @@ Request = EvalRequest[str, str]
 
 
 class Bench:
-    """Eval requests beside a main loop that nobody runs."""
+    """The mailboxes of an eval loop; its main loop does not run by itself."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
-        self.requests: PostMailbox[Request, EvalResult] = rig.box("eval-requests", Request)
-        self.dead: PostMailbox[DeadLetter[Request], None] = rig.box(
+        self.requests: BackendMailbox[Request, EvalResult] = rig.box("eval-requests", Request)
+        self.dead: BackendMailbox[DeadLetter[Request], None] = rig.box(
             "eval-requests-dlq", DeadLetter[Request]
         )
-        self.scores: PostMailbox[EvalResult, None] = rig.box("scores", EvalResult)
+        self.scores: BackendMailbox[EvalResult, None] = rig.box("scores", EvalResult)
 
     def loop(self, evaluator: Any, **options: Any) -> EvalLoop[str, str, str]:
         def adapter(prompt: str, session: Session) -> str:
@@ -75,7 +75,7 @@ def test_the_eval_loop_takes_a_loop_an_evaluator_and_requests() -> None:
         assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
 
 
-def test_samples_are_tried_and_scored(rig: Rig) -> None:
+def test_samples_are_run_and_scored(rig: Rig) -> None:
     bench = Bench(rig)
     with running(bench.loop(exactly)):
         right, wrong = bench.try_out("a"), bench.try_out("b")
@@ -98,7 +98,7 @@ def test_an_evaluator_may_look_at_the_session(rig: Rig) -> None:
         assert bench.score().score == Score(1.0, passed=True, reason="upper")
 
 
-def test_a_sample_that_cannot_be_tried_is_a_dead_letter_with_its_request(rig: Rig) -> None:
+def test_a_sample_that_fails_becomes_a_dead_letter_with_its_request(rig: Rig) -> None:
     bench = Bench(rig)
     with running(bench.loop(exactly)):
         request = bench.try_out("invalid")
@@ -119,7 +119,7 @@ def test_a_sample_that_cannot_be_tried_is_a_dead_letter_with_its_request(rig: Ri
     assert bench.scores.approximate_count() == 0
 
 
-def test_the_policy_is_the_same(rig: Rig) -> None:
+def test_the_eval_loop_follows_its_policy(rig: Rig) -> None:
     bench = Bench(rig)
     policy = DLQPolicy(
         mailbox=bench.dead,

@@ -1,4 +1,4 @@
-"""What the document says is not possible, and what is possible here."""
+"""The limitations of the document, and the options beyond them."""
 
 import re
 from typing import Any
@@ -6,19 +6,19 @@ from typing import Any
 import pytest
 
 from agents import (
+    Backend,
+    BackendMailbox,
     DeadLetter,
     DLQConsumer,
     DLQPolicy,
     MainLoopConfig,
     MainLoopRequest,
-    Post,
-    PostMailbox,
     RuledPolicy,
 )
-from agents.bodies import decoder
 from agents.errors import InvalidParameterError, RateLimitError
-from agents.handlers import ReplayWhen
-from deadletter import NoBackoff, Rule, State, Trouble
+from agents.letter_handlers import ReplayWhen
+from agents.serialization import decoder
+from deadletter import BrakePolicy, NoBackoff, Rule, State, Trouble
 from deadletter.core.events import BrakeOpened, LetterHandled
 from deadletter.core.letter import DeadLetter as Kept
 from deadletter.office.letters import Letters
@@ -41,7 +41,7 @@ def test_nothing_is_replayed_by_itself(timed: Rig, clock: FakeClock) -> None:
     assert timed.kept()[0].head.state is State.PENDING
 
 
-def test_a_policy_may_replay_what_it_knows_to_pass(timed: Rig, clock: FakeClock) -> None:
+def test_a_handler_may_replay_letters_by_rule(timed: Rig, clock: FakeClock) -> None:
     timed.bury(late=LATE, wrong=NO)
     others: list[str] = []
     handler = ReplayWhen(
@@ -64,25 +64,25 @@ def test_a_policy_may_replay_what_it_knows_to_pass(timed: Rig, clock: FakeClock)
     assert [event.action for event in timed.seen(LetterHandled)] == ["processed", "replayed"]
 
 
-def test_source_and_dead_letter_mailbox_are_on_one_broker(timed: Rig) -> None:
-    with Post("memory://") as other:
-        dead: PostMailbox[Any, None] = PostMailbox(name="requests-dlq", client=other)
-        with pytest.raises(InvalidParameterError, match="same Post"):
+def test_source_and_dead_letter_mailbox_must_share_a_backend(timed: Rig) -> None:
+    with Backend("memory://") as other:
+        dead: BackendMailbox[Any, None] = BackendMailbox(name="requests-dlq", client=other)
+        with pytest.raises(InvalidParameterError, match="same backend"):
             timed.loop(upper, dlq=DLQPolicy(mailbox=dead))
 
 
-def test_letters_are_kept_by_another_engine_than_messages(rig: Rig) -> None:
+def test_letters_can_be_kept_by_another_engine_than_messages(rig: Rig) -> None:
     rig.bury(hello=NO)
 
     (letter,) = rig.kept()
 
     assert decoder(MainLoopRequest[str])(letter.message.body).request == "hello"
-    engine = rig.post.call(rig.post.engine())
+    engine = rig.backend.call(rig.backend.engine())
     where = {engine.features.engine, type(engine.letters).__module__.split(".")[2]}
     assert where in ({"memory"}, {"redis", "sqlite"})
 
 
-def test_letters_come_in_the_order_they_died(rig: Rig) -> None:
+def test_letters_are_received_in_the_order_of_their_deaths(rig: Rig) -> None:
     names = [f"r{number}" for number in range(5)]
     rig.bury(**dict.fromkeys(names, NO))
 
@@ -91,27 +91,27 @@ def test_letters_come_in_the_order_they_died(rig: Rig) -> None:
     assert found == names
 
 
-def test_the_office_finds_them_by_what_matters_first(rig: Rig) -> None:
+def test_the_office_finds_letters_by_search(rig: Rig) -> None:
     rig.bury(a=NO, b=LATE, c=NO)
 
     async def found(query: str) -> list[Kept]:
-        store = await rig.post.letters()
-        ids = await Letters(store, rig.post.clock).freeze(query)
+        store = await rig.backend.letters()
+        ids = await Letters(store, rig.backend.clock).freeze(query)
         return list(await store.get(ids))
 
-    (late,) = rig.post.call(found("error:TimeoutError"))
+    (late,) = rig.backend.call(found("error:TimeoutError"))
     assert b'"b"' in late.message.body
-    assert len(rig.post.call(found("error:LookupError is:pending"))) == 2
+    assert len(rig.backend.call(found("error:LookupError is:pending"))) == 2
     groups = {letter.head.fingerprint for letter in rig.kept()}
     assert len(groups) == 2
 
 
 class Refusal(PermissionError):
-    """A kind of what the rule is about."""
+    """A subclass of the type that a rule names."""
 
 
 class Slow(RateLimitError):
-    """A kind of what the rule is about, exactly."""
+    """A subclass of a type that a rule matches exactly."""
 
 
 RULES = (
@@ -132,7 +132,7 @@ RULES = (
 
 
 class TestRules:
-    """Exact, subclass or pattern, chosen by rule; a mailbox for each kind."""
+    """Rules by exact type, subclass or pattern, with a mailbox for each kind."""
 
     def policy(self, rig: Rig) -> RuledPolicy[Any, Any]:
         return RuledPolicy(
@@ -167,7 +167,7 @@ class TestRules:
         others = {"refused-dlq", "broken-dlq", "requests-dlq"} - {mailbox}
         assert [rig.box(name).approximate_count() for name in others] == [0, 0]
 
-    def test_errors_a_rule_calls_transient_are_never_dead_lettered(self, rig: Rig) -> None:
+    def test_errors_that_a_rule_calls_transient_are_never_dead_lettered(self, rig: Rig) -> None:
         def adapter(prompt: str, session: Any) -> str:
             if session.delivery_count < 7:
                 raise RateLimitError("slower")
@@ -179,8 +179,30 @@ class TestRules:
             assert rig.answer().output == "done"
 
 
-def test_an_outage_is_no_flood_of_dead_letters(rig: Rig) -> None:
-    """Transient failures of many requests stop the fetching, and cost no delivery."""
+def test_by_default_every_failure_counts_also_in_an_outage(rig: Rig) -> None:
+    """As documented: after five deliveries, whatever fails beside it."""
+    config = MainLoopConfig(slots=4, backoff=NoBackoff())
+    error = ConnectionError("the provider is down")
+    with running(rig.loop(failing(error), config=config)):
+        for number in range(20):
+            rig.ask(f"r{number}")
+        until(lambda: rig.dead.approximate_count() == 20, within=60)
+
+    assert {letter.head.attempts for letter in rig.kept()} == {5}
+    assert rig.seen(BrakeOpened) == []
+
+
+def test_with_a_brake_a_single_failing_request_is_dead_lettered_as_usual(rig: Rig) -> None:
+    config = MainLoopConfig(backoff=NoBackoff(), brake=BrakePolicy())
+    with running(rig.loop(failing(ConnectionError("not for this one")), config=config)):
+        rig.ask("hello")
+        assert rig.letter().delivery_count == 5
+
+    assert rig.seen(BrakeOpened) == []
+
+
+def test_with_a_brake_an_outage_makes_no_dead_letters(rig: Rig) -> None:
+    """Transient failures of many requests stop receiving, and count as no delivery."""
     is_down = True
 
     def adapter(prompt: str, session: Any) -> str:
@@ -188,7 +210,7 @@ def test_an_outage_is_no_flood_of_dead_letters(rig: Rig) -> None:
             raise ConnectionError("the provider is down")
         return prompt.upper()
 
-    config = MainLoopConfig(slots=4, backoff=NoBackoff())
+    config = MainLoopConfig(slots=4, backoff=NoBackoff(), brake=BrakePolicy())
     with running(rig.loop(adapter, config=config, dlq=rig.policy(max_delivery_count=9))):
         for number in range(4):
             rig.ask(f"r{number}")

@@ -1,4 +1,4 @@
-"""What a mailbox promises, on every engine."""
+"""The contract of a mailbox, on every engine."""
 
 import threading
 import time
@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from agents import (
+    Backend,
     CompositeResolver,
     InMemoryMailbox,
     Mailbox,
     MainLoopRequest,
-    Post,
     RedisMailbox,
     RegistryResolver,
 )
@@ -30,7 +30,7 @@ from deadletter.testing.fakes import FakeClock
 from systems.agents.rig import Rig, until
 
 
-def test_a_message_says_what_it_is_and_is_gone_once_acknowledged(rig: Rig) -> None:
+def test_a_received_message_has_its_fields_until_it_is_acknowledged(rig: Rig) -> None:
     before = datetime.now(UTC)
     request = MainLoopRequest("hello")
     sent = rig.requests.send(request)
@@ -49,7 +49,7 @@ def test_a_message_says_what_it_is_and_is_gone_once_acknowledged(rig: Rig) -> No
     assert rig.requests.receive() == []
 
 
-def test_unacknowledged_messages_are_redelivered_to_others(rig: Rig) -> None:
+def test_unacknowledged_messages_are_delivered_again(rig: Rig) -> None:
     rig.requests.send(MainLoopRequest("hello"))
     (first,) = rig.requests.receive(visibility_timeout=0.05)
 
@@ -63,7 +63,7 @@ def test_unacknowledged_messages_are_redelivered_to_others(rig: Rig) -> None:
     assert rig.requests.approximate_count() == 0
 
 
-def test_nack_hands_it_back_at_once_or_later(rig: Rig) -> None:
+def test_nack_returns_a_message_at_once_or_later(rig: Rig) -> None:
     rig.requests.send(MainLoopRequest("hello"))
     (first,) = rig.requests.receive()
     first.nack()
@@ -106,7 +106,7 @@ def test_a_message_is_finalised_once(rig: Rig) -> None:
             verb()
 
 
-def test_a_reply_goes_where_it_was_asked_for_as_often_as_need_be(rig: Rig) -> None:
+def test_replies_go_to_the_reply_mailbox(rig: Rig) -> None:
     asked = rig.box("asked", str)
     answers = rig.box("told", int)
     asked.send("how many?", reply_to=answers)
@@ -127,7 +127,7 @@ def test_without_a_reply_mailbox_there_is_no_reply(rig: Rig) -> None:
         message.reply(None)  # type: ignore[arg-type]
 
 
-def test_a_resolver_says_which_reply_mailbox_a_name_means(rig: Rig) -> None:
+def test_resolvers_turn_names_into_reply_mailboxes(rig: Rig) -> None:
     known = RegistryResolver({"answers": rig.answers})
     listed = rig.box("listed", reply_resolver=known)
     listed.send(1, reply_to=rig.answers)
@@ -145,7 +145,7 @@ def test_a_resolver_says_which_reply_mailbox_a_name_means(rig: Rig) -> None:
     assert made.resolve("elsewhere").name == "elsewhere"
 
 
-def test_a_long_poll_ends_with_the_first_message_or_with_its_time(rig: Rig) -> None:
+def test_a_long_poll_ends_with_the_first_message_or_the_deadline(rig: Rig) -> None:
     began = time.monotonic()
     assert rig.requests.receive(wait_time_seconds=0.2) == []
     assert 0.2 <= time.monotonic() - began < 5
@@ -160,7 +160,7 @@ def test_a_long_poll_ends_with_the_first_message_or_with_its_time(rig: Rig) -> N
     assert message.body.request == "hello"
 
 
-def test_a_closed_mailbox_wakes_who_waits_and_takes_no_more(rig: Rig) -> None:
+def test_closing_a_mailbox_ends_receivers_and_rejects_sending(rig: Rig) -> None:
     received: list[Any] = []
     waiting = threading.Thread(
         target=lambda: received.append(rig.requests.receive(wait_time_seconds=60))
@@ -176,7 +176,7 @@ def test_a_closed_mailbox_wakes_who_waits_and_takes_no_more(rig: Rig) -> None:
         rig.requests.send(MainLoopRequest("hello"))
 
 
-def test_up_to_ten_at_once_in_the_order_they_were_sent(rig: Rig) -> None:
+def test_up_to_ten_messages_are_received_in_the_order_of_sending(rig: Rig) -> None:
     numbers = rig.box("numbers", int)
     for number in range(12):
         numbers.send(number)
@@ -195,12 +195,12 @@ def test_up_to_ten_at_once_in_the_order_they_were_sent(rig: Rig) -> None:
         {"wait_time_seconds": -1},
     ],
 )
-def test_numbers_out_of_range_are_refused(timed: Rig, asked: dict[str, int]) -> None:
+def test_numbers_out_of_range_are_rejected(timed: Rig, asked: dict[str, int]) -> None:
     with pytest.raises(InvalidParameterError, match=next(iter(asked))):
         timed.requests.receive(**asked)
 
 
-def test_purging_throws_away_what_is_visible(rig: Rig) -> None:
+def test_purge_deletes_visible_messages(rig: Rig) -> None:
     numbers = rig.box("numbers", int)
     for number in range(5):
         numbers.send(number)
@@ -210,10 +210,10 @@ def test_purging_throws_away_what_is_visible(rig: Rig) -> None:
     assert numbers.approximate_count() == 1
 
 
-def test_a_body_that_cannot_be_sent_is_refused_and_a_strange_one_comes_as_bytes(rig: Rig) -> None:
+def test_unencodable_bodies_are_rejected_and_undecodable_ones_are_bytes(rig: Rig) -> None:
     with pytest.raises(SerializationError):
         rig.requests.send(object())  # type: ignore[arg-type]
-    rig.post.call(rig.post.app.send("requests", b"\xff no request"))
+    rig.backend.call(rig.backend.app.send("requests", b"\xff no request"))
 
     (message,) = rig.requests.receive()
 
@@ -221,7 +221,7 @@ def test_a_body_that_cannot_be_sent_is_refused_and_a_strange_one_comes_as_bytes(
     message.acknowledge()
 
 
-def test_no_delivery_is_handed_to_two_at_once(rig: Rig) -> None:
+def test_a_message_is_leased_to_one_receiver(rig: Rig) -> None:
     numbers = rig.box("numbers", int)
     for number in range(60):
         numbers.send(number)
@@ -243,24 +243,24 @@ def test_no_delivery_is_handed_to_two_at_once(rig: Rig) -> None:
     assert until(lambda: numbers.approximate_count() == 0)
 
 
-def test_a_broker_that_is_away_is_a_connection_error() -> None:
+def test_an_unavailable_broker_is_a_connection_error() -> None:
     with (
-        Post("redis://127.0.0.1:1/0", office="memory://") as post,
+        Backend("redis://127.0.0.1:1/0", office="memory://") as backend,
         pytest.raises(MailboxConnectionError),
     ):
-        RedisMailbox[int, None](name="numbers", client=post).send(1)
+        RedisMailbox[int, None](name="numbers", client=backend).send(1)
 
 
-def test_replies_stay_on_one_broker(timed: Rig) -> None:
-    with Post("memory://") as other:
+def test_reply_mailboxes_must_share_the_backend(timed: Rig) -> None:
+    with Backend("memory://") as other:
         elsewhere: Mailbox[Any, None] = InMemoryMailbox(name="answers", client=other)
-        with pytest.raises(InvalidParameterError, match="same Post"):
+        with pytest.raises(InvalidParameterError, match="same backend"):
             timed.requests.send(MainLoopRequest("hello"), reply_to=elsewhere)
 
 
 def test_a_redis_mailbox_is_on_redis_and_one_in_memory_needs_no_client() -> None:
-    with Post("memory://") as post, pytest.raises(InvalidParameterError):
-        RedisMailbox[int, None](name="numbers", client=post)
+    with Backend("memory://") as backend, pytest.raises(InvalidParameterError):
+        RedisMailbox[int, None](name="numbers", client=backend)
     one = InMemoryMailbox[int, None](name="shared", body_type=int)
     two = InMemoryMailbox[int, None](name="shared", body_type=int)
 

@@ -1,4 +1,4 @@
-"""The main loop: answered, tried again, or dead with everything that is known."""
+"""The main loop: answers, retries and dead letters."""
 
 import inspect
 import threading
@@ -6,22 +6,26 @@ import threading
 import pytest
 
 from agents import (
+    DeadLetter,
     DLQPolicy,
     ErrorBudgetPolicy,
+    FunctionAdapter,
     MainLoop,
     MainLoopConfig,
     MainLoopRequest,
     MainLoopResult,
     Message,
+    PromptResponse,
     Session,
 )
 from agents.errors import InvalidParameterError, RateLimitError, ValidationError
-from deadletter import ConfigError
+from deadletter import ConfigError, NoBackoff
 from deadletter.core.events import Buried, ReplyFailed, Retried
+from deadletter.ports import Released
 from deadletter.testing.fakes import FakeClock
 from systems.agents.rig import Rig, failing, running, until, upper
 
-PATIENT = MainLoopConfig(brake=None)  # with the backoff that is usual here
+PATIENT = MainLoopConfig()  # the default configuration, with its backoff
 
 
 def test_the_main_loop_is_constructed_with_keywords() -> None:
@@ -33,7 +37,7 @@ def test_the_main_loop_is_constructed_with_keywords() -> None:
     assert [parameters[name].default for name in ("resources", "config", "dlq")] == [None] * 3
 
 
-def test_a_request_is_answered_and_gone(rig: Rig) -> None:
+def test_a_request_is_answered_and_removed(rig: Rig) -> None:
     with running(rig.loop(upper)):
         request = rig.ask("hello")
 
@@ -43,25 +47,66 @@ def test_a_request_is_answered_and_gone(rig: Rig) -> None:
     assert rig.kept() == []
 
 
-def test_a_message_that_fails_five_times_goes_to_the_dead_letter_mailbox(rig: Rig) -> None:
+def test_a_request_that_keeps_failing_ends_in_the_dead_letter_mailbox(rig: Rig) -> None:
+    with running(rig.loop(failing(LookupError("no such thing")))):
+        rig.ask("lost")
+
+        assert rig.letter().body.request == "lost"
+    assert rig.dead.approximate_count() == 1
+
+
+def test_the_fifth_failure_is_the_last(rig: Rig) -> None:
     runs: list[int] = []
 
     def adapter(prompt: str, session: Session) -> str:
         runs.append(session.delivery_count)
         raise LookupError("no such thing")
 
-    with running(rig.loop(adapter)):
+    policy = DLQPolicy(mailbox=rig.dead, max_delivery_count=5)
+    with running(rig.loop(adapter, dlq=policy)):
         rig.ask("lost")
-        letter = rig.letter()
-        until(lambda: rig.requests.approximate_count() == 0)
+        assert rig.letter().delivery_count == 5
 
     assert runs == [1, 2, 3, 4, 5]
-    assert letter.body.request == "lost"
-    assert letter.delivery_count == 5
-    assert rig.dead.approximate_count() == 1
 
 
-def test_poison_does_not_block_what_comes_after_it(rig: Rig) -> None:
+def test_a_dead_letter_is_acknowledged_at_its_source(rig: Rig) -> None:
+    with running(rig.loop(failing(LookupError("no")), dlq=rig.policy(max_delivery_count=2))):
+        rig.ask("lost")
+        rig.letter()
+
+        until(lambda: rig.requests.approximate_count() == 0)
+
+
+def test_the_default_configuration_gives_up_after_five_deliveries(
+    timed: Rig, clock: FakeClock
+) -> None:
+    """Nothing is set: the backoff, the brake and the time limits are the usual ones."""
+    loop: MainLoop[str, str] = MainLoop(
+        adapter=FunctionAdapter(failing(LookupError("no"))),
+        requests=timed.requests,
+        dlq=DLQPolicy(mailbox=timed.dead),
+    )
+    with running(loop):
+        timed.ask("hello")
+        for number in range(1, 5):
+            until(lambda n=number: len(timed.seen(Retried)) == n)  # type: ignore[misc]
+            clock.advance(60 * number)
+        assert timed.letter().delivery_count == 5
+
+
+def test_dead_letters_go_to_the_mailbox_of_the_policy(rig: Rig) -> None:
+    other = rig.box("elsewhere-dlq", DeadLetter[MainLoopRequest[str]])
+    policy = DLQPolicy(mailbox=other, max_delivery_count=1)
+    with running(rig.loop(failing(LookupError("no")), dlq=policy)):
+        rig.ask("lost")
+        (message,) = other.receive(wait_time_seconds=15)
+
+    assert message.body.body.request == "lost"
+    assert rig.dead.approximate_count() == 0
+
+
+def test_a_failing_request_does_not_block_the_next_ones(rig: Rig) -> None:
     def adapter(prompt: str, session: Session) -> str:
         if prompt == "poison":
             raise ValueError("it hurts")
@@ -75,6 +120,29 @@ def test_poison_does_not_block_what_comes_after_it(rig: Rig) -> None:
         assert {rig.answer().request_id for _ in asked} == set(asked)
 
     assert rig.requests.approximate_count() == 1  # it is still there, and waits
+
+
+def test_an_adapter_evaluates_prompts_of_the_loop(timed: Rig) -> None:
+    """Any object with the method of the protocol is an adapter."""
+    evaluated: list[tuple[object, Session]] = []
+
+    class Provider:
+        def evaluate(self, prompt: object, *, session: Session) -> PromptResponse[str]:
+            evaluated.append((prompt, session))
+            return PromptResponse(output=f"answer to {prompt}")
+
+    class Asking(MainLoop[str, str]):
+        def prepare(self, request: str) -> list[str]:
+            return ["please", request]
+
+    loop = Asking(adapter=Provider(), requests=timed.requests)
+    with running(loop):
+        request = timed.ask("hello")
+        assert timed.answer().output == "answer to ['please', 'hello']"
+
+    ((prompt, session),) = evaluated
+    assert prompt == ["please", "hello"]
+    assert session.request_id == request.request_id
 
 
 def test_resources_and_the_request_are_in_the_session(timed: Rig) -> None:
@@ -91,9 +159,7 @@ def test_resources_and_the_request_are_in_the_session(timed: Rig) -> None:
     assert sessions == [Session(request.request_id, 1, {"library": "at hand"})]
 
 
-def test_a_retry_waits_sixty_seconds_more_each_time_up_to_fifteen_minutes(
-    timed: Rig, clock: FakeClock
-) -> None:
+def test_the_backoff_grows_by_a_minute_up_to_fifteen_minutes(timed: Rig, clock: FakeClock) -> None:
     loop = timed.loop(
         failing(LookupError("no")), config=PATIENT, dlq=timed.policy(max_delivery_count=18)
     )
@@ -113,7 +179,20 @@ def test_a_retry_waits_sixty_seconds_more_each_time_up_to_fifteen_minutes(
     assert [event.delay for event in timed.seen(Retried)][-4:] == [840, 900, 900, 900]
 
 
-def test_callers_get_one_reply_at_the_end_and_none_per_retry(rig: Rig) -> None:
+def test_excluded_errors_wait_as_long_as_others(timed: Rig, clock: FakeClock) -> None:
+    policy = timed.policy(max_delivery_count=1, exclude_errors=frozenset({RateLimitError}))
+    loop = timed.loop(failing(RateLimitError("slower")), config=PATIENT, dlq=policy)
+    with running(loop):
+        timed.ask("hello")
+        for number in range(1, 4):
+            until(lambda n=number: len(timed.seen(Retried)) == n)  # type: ignore[misc]
+            clock.advance(60 * number)
+
+    assert [event.delay for event in timed.seen(Retried)][:3] == [60, 120, 180]
+    assert timed.dead.approximate_count() == 0
+
+
+def test_callers_get_one_reply_and_none_for_retries(rig: Rig) -> None:
     told: list[int] = []  # answers there were when a run began
 
     def adapter(prompt: str, session: Session) -> str:
@@ -134,7 +213,7 @@ def test_callers_get_one_reply_at_the_end_and_none_per_retry(rig: Rig) -> None:
     assert rig.answers.approximate_count() == 0
 
 
-def test_the_error_reply_says_what_happened_and_how_often(rig: Rig) -> None:
+def test_the_error_reply_names_attempts_and_error(rig: Rig) -> None:
     loop = rig.loop(failing(LookupError("no such thing")), dlq=rig.policy(max_delivery_count=3))
     with running(loop):
         request = rig.ask("hello")
@@ -147,25 +226,25 @@ def test_the_error_reply_says_what_happened_and_how_often(rig: Rig) -> None:
     assert rig.answers.approximate_count() == 0
 
 
-def test_without_a_reply_mailbox_it_is_dead_all_the_same(rig: Rig) -> None:
+def test_requests_without_a_reply_mailbox_are_dead_lettered_too(rig: Rig) -> None:
     with running(rig.loop(failing(LookupError("no")), dlq=rig.policy(max_delivery_count=1))):
         rig.requests.send(MainLoopRequest("hello"))
 
         assert rig.letter().reply_to is None
 
 
-def test_a_reply_that_cannot_be_sent_holds_up_nothing(rig: Rig) -> None:
+def test_a_failed_reply_does_not_hold_up_the_dead_letter(rig: Rig) -> None:
     request = MainLoopRequest("hello")
     loop = rig.loop(failing(LookupError("no")), dlq=rig.policy(max_delivery_count=1))
     with running(loop):
-        rig.post.call(rig.post.app.send("requests", request, reply_to="no mailbox at all"))
+        rig.backend.call(rig.backend.app.send("requests", request, reply_to="no mailbox at all"))
 
         assert rig.letter().reply_to == "no mailbox at all"
         until(lambda: rig.requests.approximate_count() == 0)
     assert [event.reply_to for event in rig.seen(ReplyFailed)] == ["no mailbox at all"]
 
 
-def test_included_errors_die_at_once_and_excluded_ones_never(rig: Rig) -> None:
+def test_included_errors_are_dead_lettered_at_once_and_excluded_ones_never(rig: Rig) -> None:
     counts: list[int] = []
 
     def adapter(prompt: str, session: Session) -> str:
@@ -192,14 +271,14 @@ def test_included_errors_die_at_once_and_excluded_ones_never(rig: Rig) -> None:
     assert len(rig.seen(Buried)) == 1
 
 
-def test_a_listed_error_that_is_not_listed_here_is_counted(rig: Rig) -> None:
+def test_errors_that_the_policy_does_not_list_are_counted(rig: Rig) -> None:
     with running(rig.loop(failing(ValidationError("no")), dlq=rig.policy(max_delivery_count=2))):
         rig.ask("hello")
 
         assert rig.letter().delivery_count == 2
 
 
-def test_without_a_policy_it_is_tried_again_for_as_long_as_it_takes(rig: Rig) -> None:
+def test_without_a_policy_requests_are_retried_without_a_limit(rig: Rig) -> None:
     def adapter(prompt: str, session: Session) -> str:
         if session.delivery_count < 12:
             raise ValidationError("not yet")
@@ -231,7 +310,7 @@ def test_custom_policies_are_followed(rig: Rig) -> None:
     assert asked == [("hello", number) for number in range(1, 9)]
 
 
-def test_an_error_budget_ends_patience_early(rig: Rig) -> None:
+def test_an_error_budget_dead_letters_early(rig: Rig) -> None:
     policy = ErrorBudgetPolicy(mailbox=rig.dead, max_delivery_count=1000, error_budget=0.3)
     with running(rig.loop(failing(LookupError("no")), dlq=policy)):
         rig.ask("hello")
@@ -241,7 +320,7 @@ def test_an_error_budget_ends_patience_early(rig: Rig) -> None:
     assert letter.delivery_count == 19
 
 
-def test_received_and_not_acknowledged_counts_whoever_received_it(rig: Rig) -> None:
+def test_every_receive_without_acknowledgement_counts(rig: Rig) -> None:
     rig.requests.send(MainLoopRequest("hello"))
     for _ in range(4):
         (message,) = rig.requests.receive(wait_time_seconds=5)
@@ -252,7 +331,39 @@ def test_received_and_not_acknowledged_counts_whoever_received_it(rig: Rig) -> N
     assert len(rig.seen(Retried)) == 0
 
 
-def test_a_body_that_is_no_request_is_dead_at_once_as_it_came(rig: Rig) -> None:
+def hand_back(rig: Rig, times: int) -> None:
+    """Receive the next request and return it, as a worker does that is shut down."""
+
+    async def handing_back() -> None:
+        source = (await rig.backend.broker()).source("requests")
+        for _ in range(times):
+            (delivery,) = await source.receive(limit=1, wait=5, lease=30)
+            assert await source.settle([Released(delivery, charged=False)]) == [True]
+
+    rig.backend.call(handing_back())
+
+
+def test_deliveries_that_a_worker_returned_count_too(rig: Rig) -> None:
+    rig.ask("hello")
+    hand_back(rig, 4)
+
+    with running(rig.loop(failing(LookupError("no")))):
+        assert rig.letter().delivery_count == 5
+        assert rig.answer().error == "Dead-lettered after 5 attempts: no"
+    assert rig.seen(Retried) == []
+
+
+def test_deliveries_that_a_worker_returned_can_be_left_uncounted(rig: Rig) -> None:
+    rig.ask("hello")
+    hand_back(rig, 4)
+    config = MainLoopConfig(backoff=NoBackoff(), count_every_delivery=False)
+
+    with running(rig.loop(failing(LookupError("no")), config=config)):
+        assert rig.letter().delivery_count == 5
+    assert len(rig.seen(Retried)) == 4
+
+
+def test_undecodable_bodies_are_dead_lettered_at_once_as_bytes(rig: Rig) -> None:
     runs: list[str] = []
 
     def adapter(prompt: str, session: Session) -> str:
@@ -260,7 +371,7 @@ def test_a_body_that_is_no_request_is_dead_at_once_as_it_came(rig: Rig) -> None:
         return prompt
 
     with running(rig.loop(adapter)):
-        rig.post.call(rig.post.app.send("requests", b"{no request", reply_to="answers"))
+        rig.backend.call(rig.backend.app.send("requests", b"{no request", reply_to="answers"))
         letter = rig.letter()
         result = rig.answer()
 
@@ -270,7 +381,7 @@ def test_a_body_that_is_no_request_is_dead_at_once_as_it_came(rig: Rig) -> None:
     assert runs == []
 
 
-def test_requests_that_expire_unanswered_are_dead_lettered(timed: Rig, clock: FakeClock) -> None:
+def test_expired_requests_are_dead_lettered(timed: Rig, clock: FakeClock) -> None:
     late = timed.ask("too late")
     clock.advance(1)
     just = timed.ask("just in time")
@@ -287,7 +398,7 @@ def test_requests_that_expire_unanswered_are_dead_lettered(timed: Rig, clock: Fa
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.5])
-def test_shutdown_lets_the_request_in_hand_finish_and_says_so(timed: Rig, wait: float) -> None:
+def test_shutdown_waits_for_the_current_request(timed: Rig, wait: float) -> None:
     going: list[str] = []
     may_go = threading.Event()
 
@@ -309,12 +420,12 @@ def test_shutdown_lets_the_request_in_hand_finish_and_says_so(timed: Rig, wait: 
     assert not loop.running
 
 
-def test_a_dead_letter_mailbox_must_be_another_one_on_the_same_broker(timed: Rig) -> None:
+def test_a_dead_letter_mailbox_must_be_another_mailbox_of_the_backend(timed: Rig) -> None:
     with pytest.raises(ConfigError, match="its own dead-letter mailbox"):
         timed.loop(upper, dlq=DLQPolicy(mailbox=timed.requests))  # type: ignore[arg-type]
     other = Rig("memory://")
     try:
-        with pytest.raises(InvalidParameterError, match="same Post"):
+        with pytest.raises(InvalidParameterError, match="same backend"):
             timed.loop(upper, dlq=DLQPolicy(mailbox=other.dead))
     finally:
-        other.post.close()
+        other.backend.close()

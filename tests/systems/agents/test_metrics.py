@@ -1,4 +1,4 @@
-"""All seven metrics, by name, of things that really happened."""
+"""The seven metrics, measured on real letters."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ NO = LookupError("no such thing")
 
 @pytest.fixture
 def told(timed: Rig, clock: FakeClock) -> dict[str, Any]:
-    """One letter replayed, one discarded, one alerted of, one left."""
+    """Return the metrics of four letters: replayed, discarded, alerted, and one left."""
     reader = InMemoryMetricReader()
     telemetry = Telemetry(provider=MeterProvider([reader]))
     telemetry.watch(timed.dead)
@@ -30,8 +30,8 @@ def told(timed: Rig, clock: FakeClock) -> dict[str, Any]:
         clock.advance(2)  # as long as it takes
         if letter.body.request == "back":
             send_back(letter, source=timed.requests, reply_resolver=known(timed))
-            return "replayed"
-        return "discarded" if letter.body.request == "away" else "alerted"
+            return "replay"
+        return "discard" if letter.body.request == "away" else "alert"
 
     DLQConsumer(mailbox=timed.dead, handler=handle).run(max_iterations=1, wait_time_seconds=0)
     timed.requests.purge()
@@ -60,6 +60,7 @@ def total(points: Any) -> float:
         ("dlq.messages.discarded", 1),
         ("dlq.queue.depth", 1),
     ],
+    ids=["sent", "processed", "replayed", "discarded", "depth"],
 )
 def test_counters_and_the_depth(told: dict[str, Any], name: str, count: int) -> None:
     assert total(told[name]) == count
@@ -88,6 +89,7 @@ def test_how_long_handling_took_in_milliseconds(told: dict[str, Any]) -> None:
         ("dlq_message_age_seconds_count", {"mailbox": "requests-dlq"}, 3),
         ("dlq_processing_duration_ms_sum", {"mailbox": "requests-dlq"}, 6000),
     ],
+    ids=["sent", "processed", "replayed", "discarded", "depth", "age", "duration"],
 )
 def test_prometheus_has_them_with_underscores(
     told: dict[str, Any], name: str, labels: dict[str, str], value: float

@@ -1,7 +1,5 @@
 """
-What a reader of the document would write, on a real Redis, with what is exported.
-
-Everything here uses mailboxes, messages and policies by hand.
+The examples of the document, on a real Redis server, with the exported names only.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,15 +13,16 @@ import pytest
 
 import agents
 from agents import (
+    Backend,
     DeadLetter,
     DLQConsumer,
     DLQPolicy,
+    FunctionAdapter,
     Mailbox,
     MailboxResolver,
     MainLoop,
     MainLoopRequest,
     MainLoopResult,
-    Post,
     RedisMailbox,
     RegistryResolver,
     Session,
@@ -58,7 +57,7 @@ class MyMainLoop(MainLoop[MyRequest, MyOutput]):
 
 @dataclass
 class Desk:
-    """The mailboxes of a usual set-up."""
+    """The mailboxes of a usual set-up, and an adapter."""
 
     requests: Requests
     dead_letters: Dead
@@ -77,7 +76,9 @@ class Desk:
         return MyOutput(prompt.upper())
 
     def loop(self, dlq: DLQPolicy[Any, Any]) -> MyMainLoop:
-        return MyMainLoop(adapter=self.adapter, requests=self.requests, dlq=dlq, config=AT_ONCE)
+        return MyMainLoop(
+            adapter=FunctionAdapter(self.adapter), requests=self.requests, dlq=dlq, config=AT_ONCE
+        )
 
     def ask(self, *texts: str) -> None:
         for text in texts:
@@ -85,7 +86,7 @@ class Desk:
             self.requests.send(request, reply_to=self.answers)
 
     def outputs(self, count: int) -> list[str]:
-        """The answers, once so many have come; what is no answer is left out."""
+        """Return the outputs of this number of answers; errors are left out."""
         found: list[MainLoopResult[MyOutput]] = []
         while len(found) < count:
             (message,) = self.answers.receive(wait_time_seconds=15)
@@ -97,7 +98,7 @@ class Desk:
 @pytest.fixture
 def desk(redis_server: Server, tmp_path: Path) -> Iterator[Desk]:
     url = fresh(redis_server.url)
-    with Post(url, office=f"sqlite:///{tmp_path}/office.db") as redis:
+    with Backend(url, office=f"sqlite:///{tmp_path}/office.db") as redis:
         yield Desk(
             requests=RedisMailbox(
                 name="requests", client=redis, body_type=MainLoopRequest[MyRequest]
@@ -111,7 +112,7 @@ def desk(redis_server: Server, tmp_path: Path) -> Iterator[Desk]:
 
 @contextmanager
 def dead(desk: Desk, *texts: str) -> Iterator[None]:
-    """These have died; the loop is over."""
+    """Run a loop until these requests are dead-lettered."""
     policy = DLQPolicy(mailbox=desk.dead_letters, max_delivery_count=2)
     with running(desk.loop(policy)):
         desk.ask(*texts)
@@ -121,12 +122,13 @@ def dead(desk: Desk, *texts: str) -> Iterator[None]:
     yield
 
 
-def test_the_package_exports_what_one_needs() -> None:
+def test_the_package_exports_the_documented_names() -> None:
     wanted = {
         *("Mailbox", "RedisMailbox", "InMemoryMailbox", "Message"),
         *("DLQPolicy", "DeadLetter", "DLQConsumer", "LoopGroup"),
         *("MainLoop", "MainLoopRequest", "MainLoopResult"),
         *("EvalLoop", "EvalRequest", "EvalResult", "MailboxResolver"),
+        *("ProviderAdapter", "ResourceRegistry", "MainLoopConfig"),
     }
 
     assert wanted <= set(agents.__all__)
@@ -146,7 +148,7 @@ def test_a_basic_set_up(desk: Desk) -> None:
     assert message.body.delivery_count == 5
 
 
-def test_at_once_never_or_by_count(desk: Desk) -> None:
+def test_included_excluded_and_counted_errors(desk: Desk) -> None:
     policy = DLQPolicy(
         mailbox=desk.dead_letters,
         max_delivery_count=3,
@@ -166,7 +168,7 @@ def test_at_once_never_or_by_count(desk: Desk) -> None:
 
 
 def process_dead_letters(dlq: Dead, *, handler: Callable[[Letter], None]) -> list[str]:
-    """One poll of a consumer by hand; the errors of its handler."""
+    """Poll once, and return the errors of the handler."""
     errors = []
     for message in dlq.receive(max_messages=10, wait_time_seconds=20):
         try:
@@ -213,7 +215,7 @@ def test_replay_by_hand(desk: Desk) -> None:
     assert desk.dead_letters.approximate_count() == 1
 
 
-def test_a_set_of_what_was_seen(desk: Desk) -> None:
+def test_replay_with_a_set_of_seen_requests(desk: Desk) -> None:
     seen: set[UUID | None] = set()
     sent, skipped = [], []
 

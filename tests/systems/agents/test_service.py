@@ -1,4 +1,4 @@
-"""The service as a process of its own, and what a person does with it."""
+"""The service as a process, and its commands."""
 
 import json
 import os
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -16,13 +17,15 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agents import DeadLetter, DLQConsumer, MainLoopRequest
+from agents import DeadLetter, DLQConsumer, MainLoopRequest, ReceivedMessage
 from agents.__main__ import main
 from agents.agent import Question
+from agents.backend import Backend
+from agents.errors import MailboxConnectionError, RateLimitError
 from agents.mailbox import DLQ_TTL, SOURCE_TTL
-from agents.post import Post
-from agents.service import mailboxes
+from agents.service import consumers, loops, mailboxes, service_policy
 from agents.settings import Settings
+from agents.telemetry import Telemetry
 from deadletter import PROFILES
 from docs.transcript import difference
 from engines.redis_rig import fresh
@@ -40,7 +43,7 @@ PATHS = {"PYTHONPATH": f"{ROOT / 'examples'}:{ROOT / 'tests'}:{ROOT / 'src'}"}
 
 
 class Service:
-    """`python -m agents`, or another module that serves, running."""
+    """A running process of `python -m agents`, or of another module."""
 
     def __init__(self, url: str, place: Path, module: str = "agents") -> None:
         self._log = place / "service.log"
@@ -73,7 +76,7 @@ class Service:
             return ""
 
     def metric(self, name: str, **labels: str) -> float | None:
-        """What Prometheus would be told of it now."""
+        """Return the present value of a Prometheus metric."""
         for family in text_string_to_metric_families(self.asked("METRICS", "/metrics")):
             for sample in family.samples:
                 if (sample.name, sample.labels) == (name, labels):
@@ -81,7 +84,7 @@ class Service:
         return None
 
     def said(self, event: str) -> list[dict[str, str]]:
-        """The lines it has logged of one kind, each with its level and its fields."""
+        """Return the log lines of one event, each with its level and fields."""
         found = [LINE.fullmatch(line) for line in self._log.read_text("utf-8").splitlines()]
         return [
             {"level": line[1], **_fields(line[3] or "")}
@@ -113,7 +116,7 @@ def service(
         service.process.wait(30)
 
 
-def test_ask_evaluate_replay_and_what_can_be_seen_meanwhile(
+def test_the_commands_work_against_a_running_service(
     service: Service, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["ask", "What is 6 * 7?", "Convert 5 km to miles"]) == 0
@@ -129,31 +132,26 @@ def test_ask_evaluate_replay_and_what_can_be_seen_meanwhile(
     said = capsys.readouterr().out
     assert "What about Godot?  ResourceNotFoundError, 2 deliveries" in said
     assert "3 dead" in said
-    assert '"depth":3' in service.asked("HEALTH", "/health/dlq")
 
     service.facts.write_text(json.dumps({"godot": "He does not come"}))
     assert main(["replay", "--error", "ResourceNotFound"]) == 0
     assert "1 replayed" in capsys.readouterr().out
-    with Post(service.env["AGENTS_URL"], office=service.env["AGENTS_OFFICE"]) as post:
-        boxes = mailboxes(post)
+    with Backend(service.env["AGENTS_URL"], office=service.env["AGENTS_OFFICE"]) as backend:
+        boxes = mailboxes(backend)
         until(lambda: boxes.requests.approximate_count() == 0)
-        # Somebody else handles what is left, in another process than the service.
-        seen: list[DeadLetter[Any]] = []
-        DLQConsumer(mailbox=boxes.dead_requests, handler=seen.append).run(
-            max_iterations=1, wait_time_seconds=5
-        )
-    by_text = {letter.body.request.text: letter for letter in seen}
-    assert set(by_text) == {"Steal it", "Sing"}
+    assert main(["dead"]) == 0
+    assert "2 dead" in capsys.readouterr().out
+    assert main(["retention"]) == 0
+    assert capsys.readouterr().out == "0 dead letters discarded, 0 deleted\n"
     (warning,) = [
-        line for line in service.said("buried") if line["message_id"] == by_text["Sing"].message_id
+        line for line in service.said("Message dead-lettered") if "sing" in line["error_message"]
     ]
     assert {
         "level": "warning",
-        "request_id": str(by_text["Sing"].request_id),
         "source_mailbox": "requests",
         "delivery_count": "1",
         "error_type": "agents.errors.ValidationError",
-        "error_message": "no tool is for 'sing'",
+        "error_message": "no tool can answer 'sing'",
     }.items() <= warning.items()
 
     samples = tmp_path / "samples.jsonl"
@@ -167,12 +165,15 @@ def test_ask_evaluate_replay_and_what_can_be_seen_meanwhile(
     said = capsys.readouterr().out
     assert "s-1  passed  '2' by calculate" in said
     assert "s-2  failed  '2' by calculate" in said
-    assert "s-3  error: Dead-lettered after 1 attempts: no tool is for 'sing'" in said
+    assert "s-3  error: Dead-lettered after 1 attempts: no tool can answer 'sing'" in said
     assert "1 of 3 passed" in said
 
     of_sample = {"source": "eval-requests", "error_type": VALIDATION}
     until(lambda: service.metric("dlq_messages_total", **of_sample) == 1)
     assert service.metric("dlq_messages_sent_total", mailbox="requests") == 3
+    # The consumer has worked them all: the office has what people need.
+    alerted = {"mailbox": "requests-dlq", "action": "alerted"}
+    assert service.metric("dlq_messages_processed_total", **alerted) == 3
     assert service.metric("dlq_queue_depth", mailbox="requests-dlq") == 0
     check_alert(service)
     assert service.asked("HEALTH", "/health/ready") == '{"status":"healthy"}'
@@ -182,12 +183,19 @@ def test_ask_evaluate_replay_and_what_can_be_seen_meanwhile(
 
 
 def check_alert(service: Service) -> None:
-    """Of the one sample that could not be scored: told, logged, measured."""
-    (alert,) = service.said("Request dead-lettered")
-    (handled,) = until(lambda: service.said("letter-handled"))
-    assert (alert["level"], alert["source"]) == ("error", "eval-requests")
-    assert (handled["level"], handled["action"]) == ("info", "alerted")
-    assert handled["message_id"] == alert["message_id"]
+    """Check the alert, log line and metrics of the sample that could not be scored."""
+    (alert,) = [
+        line for line in service.said("Request dead-lettered") if line["source"] == "eval-requests"
+    ]
+    (handled,) = until(
+        lambda: [
+            line
+            for line in service.said("Processing dead letter")
+            if line["message_id"] == alert["message_id"]
+        ]
+    )
+    assert alert["level"] == "error"
+    assert (handled["level"], handled["action"]) == ("info", "alert")
     assert handled["request_id"] == alert["request_id"]
     assert 0 < float(handled["age_seconds"]) < 60
     evals = {"mailbox": "eval-requests-dlq"}
@@ -204,15 +212,15 @@ def test_handler_runs_are_logged_and_measured(service: Service) -> None:
         text: MainLoopRequest(Question(text)) for text in ("What about Godot?", "Steal it", "Sing")
     }
     ids = {text: str(request.request_id) for text, request in asked.items()}
-    with Post(service.env["AGENTS_URL"], office=service.env["AGENTS_OFFICE"]) as post:
-        boxes = mailboxes(post)
+    with Backend(service.env["AGENTS_URL"], office=service.env["AGENTS_OFFICE"]) as backend:
+        boxes = mailboxes(backend)
         answers = boxes.answers("client")
         for request in asked.values():
             boxes.requests.send(request, reply_to=answers)
         handled = until(
             lambda: (
-                len(lines := service.said("letter-handled")) == 2
-                and service.said("letter-refused")
+                len(lines := service.said("Processing dead letter")) == 2
+                and service.said("DLQ handler failed")
                 and lines
             ),
             within=60,
@@ -228,18 +236,20 @@ def test_handler_runs_are_logged_and_measured(service: Service) -> None:
         until(hear, within=60)
         assert heard == ["He comes"]
 
-    until(lambda: len(service.said("buried")) == 3)
-    (refused,) = service.said("letter-refused")
+    until(lambda: len(service.said("Message dead-lettered")) == 3)
+    (refused,) = service.said("DLQ handler failed")
     actions = {line["request_id"]: line["action"] for line in handled}
-    assert actions == {ids["What about Godot?"]: "replayed", ids["Steal it"]: "discarded"}
-    messages = {line["request_id"]: line["message_id"] for line in service.said("buried")}
+    assert actions == {ids["What about Godot?"]: "replay", ids["Steal it"]: "discard"}
+    messages = {
+        line["request_id"]: line["message_id"] for line in service.said("Message dead-lettered")
+    }
     for line in handled:
         assert line["level"] == "info"
         assert line["message_id"] == messages[line["request_id"]]
         assert SECONDS <= float(line["age_seconds"]) < taken
     assert (refused["level"], refused["request_id"]) == ("error", ids["Sing"])
     assert refused["message_id"] == messages[ids["Sing"]]
-    assert refused["error_message"] == "nobody is there"
+    assert refused["error"] == "nobody is there"
     assert float(refused["delay"]) == 3600
 
     dead = {"mailbox": "requests-dlq"}
@@ -261,36 +271,104 @@ def test_handler_runs_are_logged_and_measured(service: Service) -> None:
     assert service.metric("dlq_queue_depth", **dead) == 1  # the one that was refused
 
 
+def test_another_process_can_handle_the_letters_of_a_service(
+    redis_server: Server, tmp_path: Path
+) -> None:
+    """The service has no consumer of its own here: this process is the consumer."""
+    service = Service(fresh(redis_server.url), tmp_path, "systems.agents.no_consumers")
+    try:
+        with Backend(service.env["AGENTS_URL"], office=service.env["AGENTS_OFFICE"]) as backend:
+            boxes = mailboxes(backend)
+            boxes.requests.send(MainLoopRequest(Question("Sing")))
+            until(lambda: boxes.dead_requests.approximate_count() == 1, within=60)
+            seen: list[DeadLetter[Any]] = []
+            DLQConsumer(mailbox=boxes.dead_requests, handler=seen.append).run(
+                max_iterations=1, wait_time_seconds=5
+            )
+            assert [letter.body.request.text for letter in seen] == ["Sing"]
+            assert boxes.dead_requests.approximate_count() == 0
+    finally:
+        service.process.terminate()
+        service.process.wait(30)
+
+
+def test_every_dead_letter_mailbox_of_the_service_has_a_consumer() -> None:
+    with Backend("memory://") as backend:
+        boxes = mailboxes(backend)
+        group = loops(boxes, Settings(), consumers(boxes, Telemetry()))
+
+        worked = {loop.mailboxes()[0].name for loop in group.loops}
+        dead = {box.name for loop in group.loops for box in loop.dead_mailboxes()}
+    assert {"requests-dlq", "eval-requests-dlq"} == dead
+    assert dead < worked
+
+
+@pytest.mark.parametrize("error", [MailboxConnectionError, RateLimitError, TimeoutError])
+def test_the_service_never_dead_letters_transient_errors(error: type[Exception]) -> None:
+    with Backend("memory://") as backend:
+        boxes = mailboxes(backend)
+        for policy in (
+            service_policy(boxes.dead_requests, Settings()),
+            service_policy(boxes.dead_eval_requests, Settings()),
+        ):
+            message: ReceivedMessage[Any, Any] = ReceivedMessage(
+                id="m", body=None, delivery_count=1000, enqueued_at=datetime.now(UTC)
+            )
+            assert not policy.should_dead_letter(message, error("away"))
+
+
 def test_settings_and_their_defaults() -> None:
     usual = Settings()
 
     assert (usual.max_deliveries, usual.backoff_step, usual.backoff_cap) == (5, 60, 900)
     assert (usual.health_port, usual.wait, usual.visibility) == (8080, 20, 300)
     assert Settings.from_environment({"AGENTS_MAX_DELIVERIES": "3"}).max_deliveries == 3
-    with pytest.raises(ValueError, match="AGENTS_WAIT='soon' is not a float"):
+    with pytest.raises(ValueError, match="AGENTS_WAIT must be a float, got 'soon'"):
         Settings.from_environment({"AGENTS_WAIT": "soon"})
 
 
-def test_names_and_retention_of_the_mailboxes() -> None:
-    with Post("memory://") as post:
-        boxes = mailboxes(post)
+def test_dead_letter_mailboxes_are_named_after_their_sources() -> None:
+    with Backend("memory://") as backend:
+        boxes = mailboxes(backend)
 
-        assert boxes.requests.name == "requests"
-        assert boxes.dead_requests.name == "requests-dlq"
+        assert (boxes.requests.name, boxes.dead_requests.name) == ("requests", "requests-dlq")
+    assert PROFILES["mailbox"].dead_queue("requests") == "requests-dlq"
+
+
+def test_every_queue_has_a_dead_letter_mailbox_of_its_own() -> None:
+    with Backend("memory://") as backend:
+        boxes = mailboxes(backend)
+
         assert boxes.eval_requests.name == "eval-requests"
         assert boxes.dead_eval_requests.name == "eval-requests-dlq"
-        for source, dead in (
-            (boxes.requests, boxes.dead_requests),
-            (boxes.eval_requests, boxes.dead_eval_requests),
-        ):
-            assert source.default_ttl == SOURCE_TTL == 259_200
-            assert dead.default_ttl == DLQ_TTL == 2_592_000 > source.default_ttl
-            assert PROFILES["mailbox"].dead_queue(source.name) == dead.name
-    retention = PROFILES["mailbox"].retention
-    assert (retention.source, retention.dead) == (SOURCE_TTL, DLQ_TTL)
+    assert PROFILES["mailbox"].dead_queue("eval-requests") == "eval-requests-dlq"
 
 
-def test_the_story_is_as_the_page_tells_it() -> None:
+def test_sources_keep_messages_for_three_days() -> None:
+    with Backend("memory://") as backend:
+        boxes = mailboxes(backend)
+
+        assert boxes.requests.default_ttl == boxes.eval_requests.default_ttl == 259_200
+    assert PROFILES["mailbox"].retention.source == SOURCE_TTL == 259_200
+
+
+def test_dead_letter_mailboxes_keep_letters_for_thirty_days() -> None:
+    with Backend("memory://") as backend:
+        boxes = mailboxes(backend)
+
+        assert boxes.dead_requests.default_ttl == boxes.dead_eval_requests.default_ttl == 2_592_000
+    assert PROFILES["mailbox"].retention.dead == DLQ_TTL == 2_592_000
+
+
+def test_dead_letters_are_kept_longer_than_messages() -> None:
+    with Backend("memory://") as backend:
+        boxes = mailboxes(backend)
+
+        assert boxes.dead_requests.default_ttl > boxes.requests.default_ttl
+        assert boxes.dead_eval_requests.default_ttl > boxes.eval_requests.default_ttl
+
+
+def test_the_demo_prints_the_transcript_of_the_readme() -> None:
     page = (ROOT / "examples/agents/README.md").read_text()
     shown = re.search(r"```\n(## Questions.*?)```", page, re.DOTALL)
     assert shown is not None
@@ -308,7 +386,7 @@ def test_the_story_is_as_the_page_tells_it() -> None:
     assert said is None, said
 
 
-def test_the_page_shows_code_and_settings_as_they_are() -> None:
+def test_the_readme_shows_the_code_and_all_settings() -> None:
     page = (ROOT / "examples/agents/README.md").read_text()
     code = page.partition("```python\n")[2].partition("```")[0]
 

@@ -1,9 +1,9 @@
 """
-A main loop in a process of its own, which poison kills.
+A main loop in a process of its own, which the request "poison" kills.
 
-    python dying_agent.py URL OFFICE RUNS VISIBILITY
+    python crashing_agent.py URL OFFICE RUNS VISIBILITY
 
-Every run of an agent is written down before it begins.
+Each run of the agent is recorded before it begins.
 """
 
 import os
@@ -12,15 +12,16 @@ import sys
 from pathlib import Path
 
 from agents import (
+    Backend,
+    BackendMailbox,
     DeadLetter,
     DLQPolicy,
+    FunctionAdapter,
     LoopGroup,
     MainLoop,
     MainLoopConfig,
     MainLoopRequest,
     MainLoopResult,
-    Post,
-    PostMailbox,
     Session,
 )
 from deadletter import NoBackoff
@@ -34,15 +35,15 @@ def main(url: str, office: str, runs: str, visibility: str) -> int:
             os.kill(os.getpid(), signal.SIGKILL)
         return prompt.upper()
 
-    with Post(url, office=office) as post:
-        requests: PostMailbox[MainLoopRequest[str], MainLoopResult[str]] = PostMailbox(
-            name="requests", client=post, body_type=MainLoopRequest[str]
+    with Backend(url, office=office) as backend:
+        requests: BackendMailbox[MainLoopRequest[str], MainLoopResult[str]] = BackendMailbox(
+            name="requests", client=backend, body_type=MainLoopRequest[str]
         )
-        dead: PostMailbox[DeadLetter[MainLoopRequest[str]], None] = PostMailbox(
-            name="requests-dlq", client=post, body_type=DeadLetter[MainLoopRequest[str]]
+        dead: BackendMailbox[DeadLetter[MainLoopRequest[str]], None] = BackendMailbox(
+            name="requests-dlq", client=backend, body_type=DeadLetter[MainLoopRequest[str]]
         )
         loop = MainLoop(
-            adapter=adapter,
+            adapter=FunctionAdapter(adapter),
             requests=requests,
             dlq=DLQPolicy(mailbox=dead, max_delivery_count=2),
             config=MainLoopConfig(

@@ -1,4 +1,4 @@
-"""A broker that notes what is asked of it."""
+"""A broker that records its calls."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,8 +8,8 @@ from deadletter.core.message import Message as Sent
 from deadletter.ports import Acked
 
 
-class Spy:
-    """Notes what is asked of a broker, and passes it on."""
+class BrokerRecorder:
+    """Records the calls of a broker, and passes them on."""
 
     def __init__(self, inner: Any, notes: list[str]) -> None:
         self._inner = inner
@@ -19,19 +19,19 @@ class Spy:
         return getattr(self._inner, name)
 
     def sink(self, name: str) -> Any:
-        return SpySink(self._inner.sink(name), self._notes)
+        return SinkRecorder(self._inner.sink(name), self._notes)
 
     def source(self, name: str) -> Any:
-        return SpySource(self._inner.source(name), self._notes)
+        return SourceRecorder(self._inner.source(name), self._notes)
 
 
-class SpySink(Spy):
+class SinkRecorder(BrokerRecorder):
     async def send(self, messages: Sequence[Sent], **more: Any) -> None:
         self._notes.append(f"sent to {self._inner.mailbox}")
         await self._inner.send(messages, **more)
 
 
-class SpySource(Spy):
+class SourceRecorder(BrokerRecorder):
     async def receive(self, **asked: Any) -> Sequence[Delivery]:
         wait, lease = asked["wait"], asked["lease"]
         self._notes.append(f"asked {self._inner.mailbox} for {lease:g} s, {wait:g} s")

@@ -1,4 +1,4 @@
-"""Bodies: JSON on the wire, the mailbox's own type in hand."""
+"""Encoding and decoding of message bodies, which travel as JSON."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -11,7 +11,7 @@ Decode: TypeAlias = Callable[[bytes], Any]
 
 
 def decoder(body_type: Any) -> Decode:
-    """Reads bodies of that type; SerializationError when they are not."""
+    """Return a function that decodes bodies of this type, or raises SerializationError."""
     read = msgspec.json.Decoder(body_type).decode
 
     def decode(body: bytes) -> Any:
@@ -19,23 +19,26 @@ def decoder(body_type: Any) -> Decode:
         try:
             return read(body)
         except (ValueError, RecursionError) as error:
-            raise SerializationError(f"the body does not fit the mailbox: {error}") from error
+            raise SerializationError(
+                f"the body does not fit the type of its mailbox: {error}"
+            ) from error
 
     return decode
 
 
 def encode(body: object) -> bytes:
-    """The body as it travels; a SerializationError when it cannot."""
+    """Return a body as JSON. Raises SerializationError for a value that JSON cannot hold."""
     try:
         return msgspec.json.encode(body)
     except (TypeError, ValueError, RecursionError) as error:
         raise SerializationError(
-            f"a body of type {type(body).__name__} cannot be sent: {error}"
+            f"a body of type {type(body).__name__} cannot be encoded as JSON: {error}; "
+            "send a dataclass, a msgspec.Struct or plain values"
         ) from error
 
 
-def fits(decode: Decode, body: bytes) -> Any:
-    """The body as it should be, or as it came."""
+def decode_or_bytes(decode: Decode, body: bytes) -> Any:
+    """Return the decoded body, or its bytes if it does not fit."""
     try:
         return decode(body)
     except SerializationError:

@@ -1,8 +1,8 @@
 """
-A tool with a mistake in native code: it reads where there is nothing.
+A tool with an error in native code, for the demo and the tests.
 
-For the demo and the tests: AGENTS_TOOLS=agents.flawed adds it to the agent. No
-exception comes of it; the process is gone.
+AGENTS_TOOLS=agents.crashing_tool adds it to the agent. It reads invalid memory, which
+raises no exception but ends the process.
 """
 
 import ctypes

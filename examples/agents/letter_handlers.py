@@ -1,28 +1,29 @@
-"""Handlers for dead-letter mailboxes: tell somebody, never fail, send back by rule."""
+"""Handlers for dead-letter mailboxes: alerts, handlers that never fail, replay by rule."""
 
 from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
 
 import structlog
 
 from deadletter import RetryLater
 
-from .letters import DeadLetter
-from .mailbox import PostMailbox
+from .dead_letter import DeadLetter
+from .mailbox import BackendMailbox
 from .message import Mailbox
-from .replay import Predicate, Went, send_back
+from .replay import Predicate, ReplayOutcome, send_back
 from .resolvers import MailboxResolver
 from .telemetry import Telemetry
 
 Handler: TypeAlias = Callable[[DeadLetter[Any]], object]
 Page: TypeAlias = Callable[[str, str], object]
-"""Wakes somebody: a summary and a severity."""
+"""Pages the person on call, with a summary and a severity."""
 
 log = structlog.get_logger("agents.dlq")
 
 
 class Alert:
-    """Logs and counts every letter; pages for those that are critical."""
+    """A handler that logs and counts every letter, and pages for critical ones."""
 
     def __init__(
         self,
@@ -51,11 +52,11 @@ class Alert:
             )
         if self._is_critical(dead_letter):
             self._page(f"Critical request dead-lettered: {dead_letter.request_id}", "high")
-        return "alerted"
+        return "alert"
 
 
 def safe(handler: Handler) -> Handler:
-    """The handler, made never to raise: what it fails on is logged and discarded."""
+    """Return a handler that never raises: it logs and discards the letters it fails on."""
 
     def guarded(dead_letter: DeadLetter[Any]) -> object:
         try:
@@ -66,16 +67,16 @@ def safe(handler: Handler) -> Handler:
                 message_id=dead_letter.message_id,
                 error=str(error),
             )
-            return "discarded"
+            return "discard"
 
     return guarded
 
 
 class ReplayWhen:
     """
-    Sends letters back by itself: those that match, `after` so many seconds.
+    A handler that replays letters that match, `after` this many seconds.
 
-    What does not match, and what came back too often, goes to the other handler.
+    Letters that do not match, or were replayed too often, go to the `otherwise` handler.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class ReplayWhen:
         after: float,
         otherwise: Handler,
     ) -> None:
-        self._source = cast("PostMailbox[Any, Any]", source)
+        self._source = source
         self._resolver = reply_resolver
         self._predicate = predicate
         self._after = after
@@ -96,9 +97,14 @@ class ReplayWhen:
     def __call__(self, dead_letter: DeadLetter[Any]) -> object:
         if not self._predicate(dead_letter):
             return self._otherwise(dead_letter)
-        now = self._source.post.clock.now()
-        age = (now - dead_letter.dead_lettered_at).total_seconds()
+        age = (self._now() - dead_letter.dead_lettered_at).total_seconds()
         if age < self._after:
-            raise RetryLater(self._after - age, "its time to be replayed has not come")
-        went = send_back(dead_letter, source=self._source, reply_resolver=self._resolver)
-        return self._otherwise(dead_letter) if went is Went.HELD else "replayed"
+            raise RetryLater(self._after - age, "it is not yet time to replay the letter")
+        outcome = send_back(dead_letter, source=self._source, reply_resolver=self._resolver)
+        return self._otherwise(dead_letter) if outcome is ReplayOutcome.HELD else "replay"
+
+    def _now(self) -> datetime:
+        source = self._source
+        return (
+            source.backend.clock.now() if isinstance(source, BackendMailbox) else datetime.now(UTC)
+        )

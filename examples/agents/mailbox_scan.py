@@ -1,9 +1,9 @@
-"""Going through a whole dead-letter mailbox, ten at a time."""
+"""Looking through a whole dead-letter mailbox, ten letters at a time."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
-from .letters import DeadLetter
+from .dead_letter import DeadLetter
 from .message import Mailbox, Message
 
 T = TypeVar("T")
@@ -13,16 +13,20 @@ BATCH: Final = 10
 VISIBILITY: Final = 60
 
 
-def sift(dlq: Mailbox[DeadLetter[T], None], take: Take) -> int:
+def scan_mailbox(
+    dlq: Mailbox[DeadLetter[T], None], take: Take, *, batches: int | None = None
+) -> int:
     """
-    Take out what `take` says, and say how many that were; the rest stays.
+    Remove the letters for which `take` returns True; return their number.
 
-    What stays is kept out of sight meanwhile, so that it hides nothing, and handed
-    back in the end, at once.
+    Looks at this number of batches, or at the whole mailbox. The other letters stay out of
+    sight until the end, so that they do not hide those behind them, and are then returned
+    with no delay.
     """
     taken, left, seen = 0, list[Message[Any, Any]](), set[str]()
     try:
-        while batch := _unseen(dlq, seen):
+        while batches != 0 and (batch := _unseen(dlq, seen)):
+            batches = None if batches is None else batches - 1
             left += batch
             for message in batch:
                 if take(message.body):
@@ -36,11 +40,11 @@ def sift(dlq: Mailbox[DeadLetter[T], None], take: Take) -> int:
 
 
 def _unseen(dlq: Mailbox[DeadLetter[T], None], seen: set[str]) -> Sequence[Message[Any, Any]]:
-    """The next ones; none when all that comes has been looked at before."""
+    """Receive the next letters; nothing if all of them have been seen before."""
     batch = dlq.receive(max_messages=BATCH, visibility_timeout=VISIBILITY)
     fresh = [message for message in batch if message.id not in seen]
     for message in batch:
-        if message.id in seen:  # so many that its visibility is over
+        if message.id in seen:  # the scan takes longer than its visibility timeout
             message.nack(visibility_timeout=0)
         seen.add(message.id)
     return fresh
