@@ -27,7 +27,7 @@ from .event import Event, Reported, encoded, queued, reported
 from .intake import JSON, Intake
 from .problems import Problem
 from .settings import Settings, of_this_process
-from .signing import InvalidSignature, verified
+from .signatures import InvalidSignature, verified
 
 PATH: Final = "/v1/events/courier"
 _LONGEST_ID: Final = 128

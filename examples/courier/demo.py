@@ -24,7 +24,7 @@ from stage import Process, Stage
 
 from .api import PATH
 from .settings import DLQ, MAIN
-from .signing import signed_headers
+from .signatures import signed_headers
 
 SECRET: Final = "not much of a secret"
 WIDTH: Final = "120"

@@ -18,7 +18,7 @@ from deadletter.office.retention import Retention
 from deadletter.system import SystemClock
 from deadletter.wiring.chores import Chore
 
-from .delivering import Downstream
+from .downstream_client import Downstream
 from .event import Event, key_of
 from .policy import kept_for, policy_of
 from .settings import MAIN, Settings, of_this_process

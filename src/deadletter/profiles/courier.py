@@ -1,11 +1,14 @@
 """
-Courier events: rules by error code and name first, then by text.
+Courier events: which errors are permanent, and the JSON of dead events.
 
-An error that no rule matches is unknown, and so retried.
+Permanent are errors of validation, malformed events and invalid payloads. All others are
+retried, known or not.
 """
 
+import re
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
@@ -22,34 +25,53 @@ from deadletter.core.text import encode_document
 
 from .projection import taken, understood
 
+# The order decides: codes and names first, then statuses that say that the event is not
+# at fault, then words of the text. Whatever is left is unknown, and so retried.
+#
+# 401, 403 and 407 concern credentials, the others the state of the downstream system.
+# Their texts do not count: "503: session invalid" says nothing about the event.
+_NOT_THE_EVENT: Final = frozenset({401, 403, 407, 408, 425, 429, 502, 503, 504})
+
+_INVALID_PAYLOAD: Final = re.compile(
+    r"invalid[\s_-]+(?:\w+[\s_-]+)?payload|payload[\s:]+(?:is[\s]+)?invalid", re.IGNORECASE
+)
+
+
+def _permanent(code: str, name: str) -> Iterator[Rule]:
+    """Yield the rules of a permanent error: its codes, then the names of error classes."""
+    kind = code.lower().replace("_", "-")
+    codes = frozenset({code, f"{code}_ERROR", f"{code}_FAILED"})
+    yield Rule(id=f"courier-{kind}-code", trouble=Trouble.PERMANENT, error_codes=codes)
+    yield Rule(id=f"courier-{kind}", trouble=Trouble.PERMANENT, code=code, name_parts=(name,))
+
+
 COURIER: Final = (
     Rule(
         id="courier-network",
         trouble=Trouble.TRANSIENT,
         error_codes=frozenset({"ECONNREFUSED", "ETIMEDOUT"}),
     ),
-    Rule(id="courier-timeout", trouble=Trouble.TRANSIENT, code="TIMEOUT", name_parts=("Timeout",)),
     Rule(
         id="courier-timeout-code",
         trouble=Trouble.TRANSIENT,
         error_codes=frozenset({"TIMEOUT", "DOWNSTREAM_TIMEOUT"}),
     ),
+    Rule(id="courier-timeout", trouble=Trouble.TRANSIENT, code="TIMEOUT", name_parts=("Timeout",)),
+    *_permanent("VALIDATION", "Validation"),
+    *_permanent("MALFORMED", "Malformed"),
+    *_permanent("INVALID_PAYLOAD", "InvalidPayload"),
+    Rule(id="courier-not-the-event", trouble=Trouble.TRANSIENT, statuses=_NOT_THE_EVENT),
     Rule(
-        id="courier-payload-code",
-        trouble=Trouble.PERMANENT,
-        error_codes=frozenset({"INVALID_PAYLOAD", "INVALID_SIGNATURE"}),
+        id="courier-says-timeout",
+        trouble=Trouble.TRANSIENT,
+        code="TIMEOUT",
+        texts=("timed out", "etimedout"),
     ),
     Rule(
-        id="courier-validation",
-        trouble=Trouble.PERMANENT,
-        code="VALIDATION",
-        name_parts=("Validation",),
-    ),
-    Rule(
-        id="courier-malformed",
-        trouble=Trouble.PERMANENT,
-        code="MALFORMED",
-        name_parts=("Malformed",),
+        id="courier-says-refused",
+        trouble=Trouble.TRANSIENT,
+        code="ECONNREFUSED",
+        texts=("connection refused", "econnrefused"),
     ),
     Rule(
         id="courier-says-validation",
@@ -64,11 +86,21 @@ COURIER: Final = (
         texts=("malformed",),
     ),
     Rule(
-        id="courier-says-invalid",
+        id="courier-says-invalid-payload",
         trouble=Trouble.PERMANENT,
         code="INVALID_PAYLOAD",
-        texts=("invalid",),
+        pattern=_INVALID_PAYLOAD,
     ),
+    # Unprocessable Content is the status of a failed validation.
+    Rule(
+        id="courier-unprocessable",
+        trouble=Trouble.PERMANENT,
+        code="VALIDATION",
+        statuses=frozenset({422}),
+    ),
+    Rule(id="courier-server-error", trouble=Trouble.TRANSIENT, statuses=range(500, 600)),
+    # Any other status is unknown: it only names the failure, such as HTTP_404.
+    Rule(id="courier-unknown-status", trouble=Trouble.UNKNOWN, statuses=range(300, 500)),
 )
 
 

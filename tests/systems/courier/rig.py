@@ -20,7 +20,7 @@ from courier import api, downstream, worker
 from courier.api import PATH
 from courier.downstream import Fault, Stand
 from courier.settings import DLQ, MAIN, Settings, load, profile
-from courier.signing import signed_headers
+from courier.signatures import signed_headers
 from deadletter import App, DeadLetter, State
 from deadletter.core.events import Event, Succeeded
 from deadletter.server.listener import HttpServer, listen, url_of

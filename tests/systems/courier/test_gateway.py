@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from courier.settings import MAIN
-from courier.signing import sign, signed_headers
+from courier.signatures import sign, signed_headers
 from deadletter import Message
 from engines.bullmq_rig import fresh
 from servers import Server

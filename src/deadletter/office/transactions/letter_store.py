@@ -152,9 +152,16 @@ class TransactionalLetters(ABC):
         now = self._clock.now()
         return await self.transact(lambda store: letters.purge(store, ids, by, now))
 
-    async def expire(self, *, before: dict[State, datetime], by: By, limit: int = 1000) -> int:
-        """Delete up to `limit` letters of finished states that died before a time."""
-        check_expiry(before)
+    async def expire(
+        self,
+        *,
+        before: dict[State, datetime],
+        by: By,
+        limit: int = 1000,
+        unreviewed: bool = False,
+    ) -> int:
+        """Delete up to `limit` letters that died before the time of their state, audited."""
+        check_expiry(before, unreviewed=unreviewed)
         now = self._clock.now()
         return await self.transact(lambda store: letters.expire(store, before, by, limit, now))
 
