@@ -181,6 +181,12 @@ class Rig:
         await eventually(is_so, within=20)
         return await self.letter()
 
+    async def queued(self) -> dict[str, Any]:
+        """The payload of the only job in the main queue, as it stands on the server."""
+        client = (await self.office.engine()).broker.source(MAIN)._client  # type: ignore[attr-defined]
+        stored = await client.runner.command("HGET", f"{client.keys[1]}1", "data")
+        return dict(msgspec.json.decode(stored))
+
     async def waiting(self, mailbox: str = MAIN) -> list[dict[str, Any]]:
         """Take out what waits in a queue, as JSON."""
         broker = (await self.office.engine()).broker

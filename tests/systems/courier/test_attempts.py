@@ -1,14 +1,16 @@
 """How often an event is tried, after how long, and which errors are worth it."""
 
+import asyncio
+
 import pytest
 
 from courier.settings import profile
 from deadletter import State
-from deadletter.core.events import Retried
+from deadletter.core.events import BrakeOpened, Retried
 from deadletter.core.failure import Reason, Trouble
 from deadletter.testing.fakes import eventually
 from servers.common import free_port
-from systems.courier.rig import Rig
+from systems.courier.rig import PAYLOAD, Rig
 
 pytestmark = pytest.mark.xdist_group("mongodb_server")
 
@@ -44,6 +46,20 @@ class TestFiveAttempts:
         assert letter.head.attempts == 5
         assert letter.head.reason is Reason.ATTEMPTS_EXHAUSTED
         assert [one.number for one in letter.story()] == [1, 2, 3, 4, 5]
+
+    async def test_the_attempt_in_the_queued_payload_counts_up(self, rig: Rig) -> None:
+        rig.fault(status=429, retry_after="0.3")
+        await rig.report()
+        seen: list[int] = []
+
+        await rig.work()
+        while len(rig.stand.seen) < 5 or not seen or seen[-1] < 5:
+            if (attempt := (await rig.queued())["attempt"]) not in seen:
+                seen.append(attempt)
+            await asyncio.sleep(0.02)
+
+        assert seen == [1, 2, 3, 4, 5]
+        assert PAYLOAD in (await rig.until_letter(State.PENDING)).message.body
 
     async def test_delays_double_and_have_up_to_a_fifth_more(self, rig: Rig) -> None:
         rig.fault(status=503)
@@ -136,7 +152,7 @@ class TestNobodyListens:
 class TestTooSlow:
     @pytest.fixture
     def environ(self) -> dict[str, str]:
-        return {"DOWNSTREAM_TIMEOUT_MS": "50"}
+        return {"DOWNSTREAM_TIMEOUT_MS": "500"}
 
     async def test_no_answer_in_time_is_transient(self, rig: Rig) -> None:
         rig.fault(delay_ms=5000, times=2)
@@ -180,6 +196,46 @@ async def test_an_error_nobody_knows_is_tried_to_the_end(rig: Rig) -> None:
     assert len(rig.stand.seen) == 3
     assert letter.head.trouble is Trouble.UNKNOWN
     assert letter.head.reason is Reason.ATTEMPTS_EXHAUSTED
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 501])
+async def test_an_expired_token_or_a_missing_route_is_tried_to_the_end(
+    rig: Rig, status: int
+) -> None:
+    rig.fault(status=status, message="session invalid")
+    await rig.report()
+
+    await rig.work()
+    letter = await rig.until_letter(State.PENDING)
+
+    assert len(rig.stand.seen) == 3
+    assert letter.head.reason is Reason.ATTEMPTS_EXHAUSTED
+    assert letter.head.code == f"HTTP_{status}"
+
+
+async def test_a_text_with_invalid_in_it_is_not_an_invalid_payload(rig: Rig) -> None:
+    rig.fault(status=503, message="session invalid", times=2)
+    await rig.report()
+
+    await rig.work()
+    await rig.until("processed")
+
+    assert [one.status for one in rig.stand.seen] == [503, 503, 200]
+
+
+async def test_an_outage_does_not_stop_the_worker(rig: Rig) -> None:
+    rig.fault(status=503)
+    for number in range(12):
+        await rig.report(f"evt_{number}")
+
+    await rig.work()
+
+    async def are_dead() -> bool:
+        return len(await rig.letters()) == 12
+
+    await eventually(are_dead, within=30)
+    assert len(rig.stand.seen) == 36
+    assert not [one for one in rig.events if isinstance(one, BrakeOpened)]
 
 
 async def test_the_other_side_may_ask_for_patience(rig: Rig) -> None:
