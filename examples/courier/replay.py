@@ -67,7 +67,7 @@ class Desk:
         self._store: LetterStore = engine.letters
         self._clock = SystemClock()
         self._letters = Letters(self._store, self._clock)
-        self._replay = Replay(self._store, engine.broker, self._clock, SystemDice(), engine.ledger)
+        self.sender = Replay(self._store, engine.broker, self._clock, SystemDice(), engine.ledger)
 
     async def replay(self, wish: Wish) -> Sent:
         """Choose, judge, mark as reviewed, send; wait for outcomes if asked to."""
@@ -78,9 +78,9 @@ class Desk:
         if wish.dry_run or not going:
             return Sent(verdicts=sums, ids=tuple(going))
         await self._letters.review(going, wish.by)
-        begun = await self._replay.begin(going, wish.by, query=wish.query, rate=wish.rate)
-        await self._replay.run(begun.id)
-        ended = await self._replay.wait_confirmed(begun.id, timeout=wish.wait)
+        begun = await self.sender.begin(going, wish.by, query=wish.query, rate=wish.rate)
+        await self.sender.run(begun.id)
+        ended = await self.sender.wait_confirmed(begun.id, timeout=wish.wait)
         return Sent(verdicts=sums, ids=tuple(going), campaign=ended)
 
     async def _judge(self, ids: Sequence[str]) -> dict[str, Verdict]:
@@ -101,7 +101,7 @@ class Desk:
 
 async def replay(settings: Settings, wish: Wish) -> Sent:
     """Carry out a wish on the queue and the office of these settings."""
-    engine = await open_engine(settings.queue_url, office=settings.mongodb_url)
+    engine = await open_engine(settings.queue_url, office=settings.office_url)
     try:
         return await Desk(engine).replay(wish)
     finally:

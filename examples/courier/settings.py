@@ -47,6 +47,13 @@ class Settings(Struct, frozen=True, kw_only=True):
         """Return the URL of the queue for the worker, which counts `attempt` in the payload."""
         return with_parameters(self.queue_url, "bullmq", attempt_field="attempt")
 
+    @property
+    def office_url(self) -> str:
+        """Return the URL of the office, whose documents have the gateway's fields as well."""
+        return with_parameters(
+            self.mongodb_url, "mongodb", documents="courier", review="in-order"
+        )
+
     def __repr__(self) -> str:
         """Return the settings without their secrets."""
         return f"Settings({self.api_host}:{self.api_port}, {self.downstream_url})"

@@ -32,7 +32,7 @@ def build(
     settings: Settings, profile: Profile, downstream: Downstream, *, observe: Observer
 ) -> App:
     """Return the worker: one handler on the main queue."""
-    app = App(settings.worker_queue_url, office=settings.mongodb_url, observe=observe)
+    app = App(settings.worker_queue_url, office=settings.office_url, observe=observe)
     timeout = settings.downstream_timeout_ms / 1000
 
     async def deliver(event: Event, context: Context) -> None:

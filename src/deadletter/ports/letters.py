@@ -19,6 +19,7 @@ from deadletter.core.letter import (
     Group,
     GroupStatus,
     LetterHead,
+    ReviewOrder,
     Standing,
     State,
 )
@@ -132,6 +133,7 @@ class LetterStore(Protocol):
 
     features: Features
     group_limit: GroupLimit
+    review_order: ReviewOrder
 
     async def keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
         """

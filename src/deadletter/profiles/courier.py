@@ -8,7 +8,7 @@ retried, known or not.
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
@@ -19,7 +19,7 @@ from deadletter.core.attempts import Attempt
 from deadletter.core.errors import Malformed
 from deadletter.core.failure import Failure, Reason, Trouble
 from deadletter.core.failure.classify import Rule
-from deadletter.core.letter import DeadLetter
+from deadletter.core.letter import DeadLetter, LetterHead
 from deadletter.core.message import Message
 from deadletter.core.text import encode_document
 
@@ -140,6 +140,7 @@ class _Event(Struct, frozen=True, rename="camel"):
 
     event_id: str
     payload: Raw
+    event_type: str = ""
     idempotency_key: str = ""
     trace_id: str = ""
 
@@ -155,26 +156,46 @@ def export(letter: DeadLetter) -> bytes:
 
     A body that is not an event is its own payload; one that is not JSON is base64.
     """
+    return encode_document(courier_letter(letter))
+
+
+def courier_letter(letter: DeadLetter) -> CourierLetter:
+    """Return the letter in the gateway's form."""
     head, body = letter.head, letter.message.body
     event = _event_in(body)
     snapshot = event.payload if event else _json_in(body)
-    told = CourierLetter(
+    return CourierLetter(
         event_id=event.event_id if event else head.message_id,
         idempotency_key=(event and event.idempotency_key) or head.business_key or "",
         trace_id=(event and event.trace_id) or head.trace_id or "",
         attempt_count=head.attempts,
-        terminal_reason_code=_terminal(head.code or head.error_name, head.reason),
+        terminal_reason_code=terminal_code(head),
         terminal_reason_message=head.error_text,
         attempt_history=[
             CourierAttempt(attempt.number, attempt.outcome, attempt.code)
-            for attempt in letter.story()
-            if attempt.outcome != _CUT
+            for attempt in attempts_of(letter.story())
         ],
         payload_snapshot=_base64(body) if snapshot is None else snapshot,
         payload_encoding="base64" if snapshot is None else None,
         dead_lettered_at=head.dead_at,
     )
-    return encode_document(told)
+
+
+def attempts_of(story: Iterable[Attempt]) -> list[Attempt]:
+    """Return the attempts of a story without the marks of where it was cut."""
+    return [attempt for attempt in story if attempt.outcome != _CUT]
+
+
+def event_type(body: bytes) -> str:
+    """Return the type of an event; empty for a body that is not one."""
+    event = _event_in(body)
+    return event.event_type if event else ""
+
+
+def terminal_code(head: LetterHead) -> str:
+    """Return why an event is dead: the code of its last error, and whether attempts ran out."""
+    code = head.code or head.error_name
+    return f"{code}{_EXHAUSTED}" if head.reason is Reason.ATTEMPTS_EXHAUSTED else code
 
 
 def import_(text: bytes, *, mailbox: str = MAILBOX) -> DeadLetter:
@@ -211,10 +232,6 @@ def import_(text: bytes, *, mailbox: str = MAILBOX) -> DeadLetter:
         ],
         trace_id=told.trace_id or None,
     )
-
-
-def _terminal(code: str, reason: Reason) -> str:
-    return f"{code}{_EXHAUSTED}" if reason is Reason.ATTEMPTS_EXHAUSTED else code
 
 
 def _event_in(body: bytes) -> _Event | None:

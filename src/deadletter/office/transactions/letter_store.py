@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from deadletter.core.audit import Examined, act
 from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
 from deadletter.core.grouping import Asked, GroupLimit, GroupRule, Regrouping, check_standing
-from deadletter.core.letter import By, DeadLetter, Edit, Group, GroupStatus, Standing, State
+from deadletter.core.letter import By, DeadLetter, Edit, Group, GroupStatus, ReviewOrder, Standing, State
 from deadletter.core.letter_filing import check_expiry
 from deadletter.core.message import Message
 from deadletter.core.replay_rules import check_news
@@ -45,6 +45,7 @@ class TransactionalLetters(ABC):
 
     ids_at_once: ClassVar[int] = 10_000  # in one transaction, so that others wait briefly
     regroupings_at_once: ClassVar[int] = 1
+    review_order: ReviewOrder = ReviewOrder.FREE
 
     def __init__(self, clock: Clock, group_limit: GroupLimit) -> None:
         self._clock = clock
@@ -229,7 +230,9 @@ class TransactionalLetters(ABC):
     ) -> Sequence[ReplayTaken]:
         """Claim the next letters of a running campaign: they are `replaying` now."""
         now = self._clock.now()
-        request = replays.ReplayRequest(campaign, limit, leave_out, keys)
+        request = replays.ReplayRequest(
+            campaign, limit, leave_out, keys, self.review_order
+        )
         return await self.transact(lambda store: replays.take_replays(store, request, now))
 
     async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
