@@ -50,9 +50,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     @property
     def office_url(self) -> str:
         """Return the URL of the office, whose documents have the gateway's fields as well."""
-        return with_parameters(
-            self.mongodb_url, "mongodb", documents="courier", review="in-order"
-        )
+        return with_parameters(self.mongodb_url, "mongodb", documents="courier", review="in-order")
 
     def __repr__(self) -> str:
         """Return the settings without their secrets."""

@@ -40,7 +40,6 @@ async def send(engine: BullEngine, body: bytes = BODY) -> None:
     await engine.broker.sink(QUEUE).send([Message(id="m", body=body, sent_at=SENT)])
 
 
-
 class TestOnTheServer:
     async def test_each_retry_counts_in_the_queue_and_bodies_stay_as_they_were_sent(
         self, engine: BullEngine

@@ -39,8 +39,8 @@ class Retention:
     Deletes finished letters and ledger keys after their time.
 
     Pending, reviewed and quarantined letters are deleted only with `unreviewed`, letters that
-    wait for the outcome of a replay never. Finished ledger keys have their own time to live. Unfinished ones are deleted when nobody
-    has held them for `abandoned`: their message is gone.
+    wait for the outcome of a replay never. Finished ledger keys have their own time to live.
+    Unfinished ones are deleted when nobody has held them for `abandoned`: their message is gone.
     """
 
     def __init__(

@@ -225,12 +225,7 @@ class LetterStore(Protocol):
         """Delete letters permanently, counted and audited; return their ids."""
 
     async def expire(
-        self,
-        *,
-        before: dict[State, datetime],
-        by: By,
-        limit: int = 1000,
-        unreviewed: bool = False,
+        self, *, before: dict[State, datetime], by: By, limit: int = 1000, unreviewed: bool = False
     ) -> int:
         """
         Delete up to `limit` letters that died before the time of their state, audited.

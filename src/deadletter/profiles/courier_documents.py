@@ -13,9 +13,9 @@ import msgspec
 
 from deadletter.core.attempts import Attempt
 from deadletter.core.letter import DeadLetter, LetterHead, State
-from .documents import DocumentFields, KeyFields
 
 from .courier import attempts_of, courier_letter, event_type, terminal_code
+from .documents import DocumentFields, KeyFields
 
 # A letter that is out is reviewed until a worker has settled its event.
 _STATUS: Final[Mapping[State, str]] = MappingProxyType(

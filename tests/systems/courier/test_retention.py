@@ -60,9 +60,7 @@ async def test_a_closed_letter_goes_after_ninety_days_and_not_before(rig: Rig) -
     assert [one["actor"] for one in audit] == ["gateway-worker"]
 
 
-async def test_a_letter_nobody_has_reviewed_goes_after_ninety_days_and_is_audited(
-    rig: Rig,
-) -> None:
+async def test_a_letter_nobody_has_reviewed_goes_after_ninety_days_and_is_audited(rig: Rig) -> None:
     letter = await dead_letter(rig)
 
     assert await gone_after(rig, 89.9) == 0

@@ -27,15 +27,7 @@ from deadletter.kit import MailboxEngine
 from deadletter.ports.broker import Note, QueueInfo, QueueOptions
 from deadletter.ports.features import Durability, Features
 
-from .jobs import (
-    Job,
-    Retention,
-    added_at,
-    arguments,
-    count_release,
-    deliveries,
-    read_retention,
-)
+from .jobs import Job, Retention, added_at, arguments, count_release, deliveries, read_retention
 from .schedulers import ScheduledJobs
 from .scripts import NOTE, PURGE, REGISTRY, VERBS, Keys
 

@@ -7,7 +7,6 @@ noted beside it, so that letters and replays have the body as it was sent, byte 
 
 from collections.abc import Iterator
 from json import JSONDecodeError, JSONDecoder
-from json.decoder import scanstring
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -105,7 +104,7 @@ def _members(text: str) -> Iterator[tuple[str, _Place]]:
             at = _skip(text, at + 1)
         if text[at] != '"':
             raise ValueError("not an object")
-        name, at = scanstring(text, at + 1, True)
+        name, at = _decoder.raw_decode(text, at)
         at = _skip(text, at)
         if text[at] != ":":
             raise ValueError("not an object")

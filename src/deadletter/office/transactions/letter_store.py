@@ -11,7 +11,16 @@ from msgspec.structs import replace
 from deadletter.core.audit import Examined, act
 from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
 from deadletter.core.grouping import Asked, GroupLimit, GroupRule, Regrouping, check_standing
-from deadletter.core.letter import By, DeadLetter, Edit, Group, GroupStatus, ReviewOrder, Standing, State
+from deadletter.core.letter import (
+    By,
+    DeadLetter,
+    Edit,
+    Group,
+    GroupStatus,
+    ReviewOrder,
+    Standing,
+    State,
+)
 from deadletter.core.letter_filing import check_expiry
 from deadletter.core.message import Message
 from deadletter.core.replay_rules import check_news
@@ -154,12 +163,7 @@ class TransactionalLetters(ABC):
         return await self.transact(lambda store: letters.purge(store, ids, by, now))
 
     async def expire(
-        self,
-        *,
-        before: dict[State, datetime],
-        by: By,
-        limit: int = 1000,
-        unreviewed: bool = False,
+        self, *, before: dict[State, datetime], by: By, limit: int = 1000, unreviewed: bool = False
     ) -> int:
         """Delete up to `limit` letters that died before the time of their state, audited."""
         check_expiry(before, unreviewed=unreviewed)
@@ -230,9 +234,7 @@ class TransactionalLetters(ABC):
     ) -> Sequence[ReplayTaken]:
         """Claim the next letters of a running campaign: they are `replaying` now."""
         now = self._clock.now()
-        request = replays.ReplayRequest(
-            campaign, limit, leave_out, keys, self.review_order
-        )
+        request = replays.ReplayRequest(campaign, limit, leave_out, keys, self.review_order)
         return await self.transact(lambda store: replays.take_replays(store, request, now))
 
     async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:

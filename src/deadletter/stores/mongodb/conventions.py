@@ -24,6 +24,7 @@ _FIELDS: Final[Mapping[str, DocumentFields]] = MappingProxyType(
     {one.name: one for one in (CourierDocuments(),)}
 )
 
+
 class Conventions(Struct, frozen=True):
     """The fields that documents have for others, and the order of reviews."""
 

@@ -239,11 +239,7 @@ class _Operations:
         """Return the fields for others of a key that is finished."""
         if (fields := self._fields) is None:
             return {}
-        return {
-            fields.state: state,
-            fields.changed_at: self._now,
-            fields.expires_at: expire_at,
-        }
+        return {fields.state: state, fields.changed_at: self._now, fields.expires_at: expire_at}
 
     def _digests(self, digests: bytes, generation: int) -> list[Document]:
         """Return digests one by one, each with the generation that was claimed with it."""
