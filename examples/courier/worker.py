@@ -11,7 +11,7 @@ import sys
 from functools import partial
 from typing import Final
 
-from deadletter import App, Context, Profile
+from deadletter import App, ConfigError, Context, Profile
 from deadletter.core.events import Observer
 from deadletter.core.letter import By
 from deadletter.observe.logs import log_events
@@ -20,6 +20,7 @@ from deadletter.wiring.chores import Chore
 
 from .downstream_client import Downstream
 from .event import Event, key_of
+from .migration import check_taken_over
 from .policy import policy_of
 from .retention import Cleaning
 from .settings import MAIN, Settings, of_this_process
@@ -67,6 +68,7 @@ async def work(
     settings: Settings, profile: Profile, *, observe: Observer, stop: asyncio.Event | None = None
 ) -> int:
     """Work until told to stop, by `stop` or by a signal."""
+    await check_taken_over(settings)
     seconds = settings.downstream_timeout_ms / 1000
     async with (
         Downstream(settings.downstream_url, seconds=seconds) as downstream,
@@ -86,7 +88,11 @@ def main() -> int:
     """Run the worker of this environment."""
     settings, profile = of_this_process()
     os.nice(NICENESS)
-    return asyncio.run(work(settings, profile, observe=log_events(SystemClock())))
+    try:
+        return asyncio.run(work(settings, profile, observe=log_events(SystemClock())))
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

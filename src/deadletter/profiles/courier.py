@@ -198,6 +198,11 @@ def terminal_code(head: LetterHead) -> str:
     return f"{code}{_EXHAUSTED}" if head.reason is Reason.ATTEMPTS_EXHAUSTED else code
 
 
+def exhausted_code(code: str) -> tuple[str, bool]:
+    """Return the code of the last error, and whether attempts ran out; see `terminal_code`."""
+    return code.removesuffix(_EXHAUSTED), code.endswith(_EXHAUSTED)
+
+
 def import_(text: bytes, *, mailbox: str = MAILBOX) -> DeadLetter:
     """Return the letter of a document; its payload becomes the body, byte for byte."""
     told = understood("a courier dead letter", _letter.decode, text)
@@ -208,12 +213,12 @@ def import_(text: bytes, *, mailbox: str = MAILBOX) -> DeadLetter:
         content_type="application/json" if told.payload_encoding is None else None,
         idempotency_key=told.idempotency_key or None,
     )
-    exhausted = told.terminal_reason_code.endswith(_EXHAUSTED)
+    code, exhausted = exhausted_code(told.terminal_reason_code)
     return taken(
         message,
         Failure(
             trouble=Trouble.TRANSIENT if exhausted else Trouble.PERMANENT,
-            code=told.terminal_reason_code.removesuffix(_EXHAUSTED),
+            code=code,
             error_type="",
             text=told.terminal_reason_message,
         ),
