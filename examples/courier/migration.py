@@ -39,10 +39,7 @@ ACTOR: Final = By("courier.migration", "taken over")
 
 # Documents that deadletter has written have these fields.
 _FOREIGN: Final[dict[str, dict[str, Any]]] = {LETTERS: {"place": None}, KEYS: {"token": None}}
-_STATES: Final = {
-    "processed": LedgerState.PROCESSED,
-    "dead_lettered": LedgerState.DEAD_LETTERED,
-}
+_STATES: Final = {"processed": LedgerState.PROCESSED, "dead_lettered": LedgerState.DEAD_LETTERED}
 _BATCH: Final = 500
 _LEASE: Final = 60.0
 _HOUR: Final = 3600.0

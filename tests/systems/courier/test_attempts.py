@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from courier.settings import profile
-from deadletter import State
+from deadletter import DLQPolicy, Exponential, State
 from deadletter.core.events import BrakeOpened, Retried
 from deadletter.core.failure import Reason, Trouble
 from deadletter.testing.fakes import eventually
@@ -99,14 +99,52 @@ class TestOtherwise:
         assert [one.delay for one in retries(rig)] == [0.005, 0.015, 0.045]
 
 
-def test_without_variables_patience_is_as_the_document_says() -> None:
-    policy = profile({}).policy
+def test_without_variables_there_are_five_attempts() -> None:
+    assert profile({}).policy.max_attempts == 5
 
-    delays = [policy.backoff.delay(n, 0.0) for n in range(1, 5)]
-    longest = [policy.backoff.delay(n, 1.0) for n in range(1, 5)]
-    assert policy.max_attempts == 5
-    assert delays == [1.0, 2.0, 4.0, 8.0]
-    assert longest == pytest.approx([1.2, 2.4, 4.8, 9.6])
+
+def test_without_variables_the_first_delay_is_a_second() -> None:
+    assert profile({}).policy.backoff.delay(1, 0.0) == 1.0
+
+
+def test_without_variables_each_delay_is_twice_the_one_before() -> None:
+    backoff = profile({}).policy.backoff
+
+    assert [backoff.delay(n, 0.0) for n in range(1, 5)] == [1.0, 2.0, 4.0, 8.0]
+
+
+@pytest.mark.parametrize(("draw", "share"), [(0.0, 0.0), (0.5, 0.1), (1.0, 0.2)])
+def test_without_variables_jitter_adds_up_to_a_fifth_of_the_delay(
+    draw: float, share: float
+) -> None:
+    backoff = profile({}).policy.backoff
+
+    for attempt in range(1, 5):
+        plain = 2.0 ** (attempt - 1)
+        assert backoff.delay(attempt, draw) == pytest.approx(plain * (1 + share))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "setting"),
+    [
+        ("RETRY_MAX_ATTEMPTS", "9", "max_attempts 9"),
+        ("RETRY_BACKOFF_BASE_MS", "250", "base 0.25"),
+        ("RETRY_BACKOFF_MULTIPLIER", "3", "factor 3.0"),
+        ("RETRY_JITTER_PERCENT", "10", "jitter 0.1"),
+    ],
+)
+def test_each_variable_sets_its_own_value(name: str, value: str, setting: str) -> None:
+    policy = profile({name: value}).policy
+    usual = profile({}).policy
+    assert isinstance(policy.backoff, Exponential)
+    assert isinstance(usual.backoff, Exponential)
+
+    def told(one: DLQPolicy, backoff: Exponential) -> set[str]:
+        base, factor = f"base {backoff.base:g}", f"factor {backoff.factor:.1f}"
+        return {f"max_attempts {one.max_attempts}", base, factor, f"jitter {backoff.jitter:g}"}
+
+    changed = told(policy, policy.backoff) - told(usual, usual.backoff)
+    assert changed == {setting}
 
 
 async def test_an_event_that_recovers_is_delivered_and_has_no_letter(rig: Rig) -> None:

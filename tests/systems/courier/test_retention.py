@@ -13,6 +13,7 @@ from deadletter import ConfigError, State
 from deadletter.core.errors import Conflict
 from deadletter.core.letter import By, DeadLetter
 from deadletter.office.letters import Letters
+from deadletter.ports.letters import Move
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import FakeClock, eventually
 from systems.courier.rig import Rig
@@ -29,6 +30,13 @@ async def dead_letter(rig: Rig) -> DeadLetter:
     letter = await rig.until_letter(State.PENDING)
     await rig.rest()
     return letter
+
+
+async def close(rig: Rig, letter: DeadLetter) -> None:
+    """Close a letter although it was not replayed, as an office without an order may."""
+    store = await rig.office.letters()
+    move = Move(ids=(letter.id,), old=frozenset({State.REVIEWED}), new=State.CLOSED)
+    assert await store.move(move, ANNA)
 
 
 async def gone_after(rig: Rig, days: float) -> int:
@@ -50,7 +58,8 @@ def test_the_time_to_live_is_ninety_days_unless_the_variable_says_otherwise() ->
 
 async def test_a_closed_letter_goes_after_ninety_days_and_not_before(rig: Rig) -> None:
     letter = await dead_letter(rig)
-    await Letters(await rig.office.letters(), SystemClock()).close([letter.id], ANNA)
+    await Letters(await rig.office.letters(), SystemClock()).review([letter.id], ANNA)
+    await close(rig, letter)
 
     assert await gone_after(rig, 89.9) == 0
     assert await gone_after(rig, 90.1) == 1
