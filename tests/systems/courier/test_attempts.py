@@ -124,16 +124,17 @@ def test_without_variables_jitter_adds_up_to_a_fifth_of_the_delay(
         assert backoff.delay(attempt, draw) == pytest.approx(plain * (1 + share))
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "setting"),
-    [
-        ("RETRY_MAX_ATTEMPTS", "9", "max_attempts 9"),
-        ("RETRY_BACKOFF_BASE_MS", "250", "base 0.25"),
-        ("RETRY_BACKOFF_MULTIPLIER", "3", "factor 3.0"),
-        ("RETRY_JITTER_PERCENT", "10", "jitter 0.1"),
-    ],
-)
-def test_each_variable_sets_its_own_value(name: str, value: str, setting: str) -> None:
+VARIABLES = {
+    "RETRY_MAX_ATTEMPTS": ("9", "max_attempts 9"),
+    "RETRY_BACKOFF_BASE_MS": ("250", "base 0.25"),
+    "RETRY_BACKOFF_MULTIPLIER": ("3", "factor 3.0"),
+    "RETRY_JITTER_PERCENT": ("10", "jitter 0.1"),
+}
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_each_variable_sets_its_own_value(name: str) -> None:
+    value, setting = VARIABLES[name]
     policy = profile({name: value}).policy
     usual = profile({}).policy
     assert isinstance(policy.backoff, Exponential)

@@ -116,9 +116,9 @@ async def test_events_processed_meanwhile_do_not_use_up_the_limit(
     await rig.work()
     await rig.until("processed", "courier-x:evt_1")
 
-    code, out, _ = await run(runner, "--limit", "1", server=server)
+    code, _, err = await run(runner, "--limit", "1", server=server)
 
-    assert code == 0, out
+    assert code == 0, err
     await rig.until("processed", "courier-x:evt_2")
     assert [one.event_id for one in rig.stand.seen] == ["evt_1", "evt_2"]
 

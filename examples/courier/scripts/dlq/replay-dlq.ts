@@ -92,16 +92,17 @@ async function findLetters(where: string): Promise<Letter[]> {
 }
 
 /** Review and send some letters; return how many were sent. */
-async function replay(letters: Letter[], reason: string): Promise<number> {
+async function sendBack(letters: Letter[], reason: string): Promise<number> {
   const pending = letters.filter((letter) => letter.state === "pending").map(({ id }) => id);
   if (pending.length > 0) {
     await ask("/letters/review", { ids: pending, reason });
   }
-  const planned = await ask<Planned>("/replays", { ids: letters.map(({ id }) => id), reason });
-  if (planned.sendable > 0) {
-    console.log(`${planned.sendable} sent to ${MAIN}, replay ${planned.replay.id}`);
-  }
-  return planned.sendable;
+  const ids = letters.map(({ id }) => id);
+  const { replay, sendable } = await ask<Planned>("/replays/plan", { ids, reason });
+  if (sendable === 0) return 0;
+  await ask(`/replays/${replay.id}/start`, { reason });
+  console.log(`${sendable} sent to ${MAIN}, replay ${replay.id}`);
+  return sendable;
 }
 
 async function run(): Promise<void> {
@@ -110,7 +111,7 @@ async function run(): Promise<void> {
   let sent = 0;
   // Some may be left alone, such as events that were processed meanwhile: others take their place.
   while (sent < limit && letters.length > 0) {
-    sent += await replay(letters.splice(0, Math.min(limit - sent, PAGE)), reason);
+    sent += await sendBack(letters.splice(0, Math.min(limit - sent, PAGE)), reason);
   }
   console.log(`DLQ replay completed: ${sent} of at most ${limit} dead events sent`);
 }
