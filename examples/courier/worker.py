@@ -39,7 +39,7 @@ def build(
     async def deliver(event: Event, context: Context) -> None:
         await downstream.hand_over(event, attempt=context.delivery.charged)
 
-    deliver.__qualname__ = CONSUMER  # letters say by this name who gave up
+    deliver.__qualname__ = CONSUMER  # the consumer in letters
     app.handler(
         MAIN,
         policy=policy_of(profile),
@@ -67,7 +67,7 @@ async def cleaning(app: App, settings: Settings, profile: Profile, observe: Obse
 async def work(
     settings: Settings, profile: Profile, *, observe: Observer, stop: asyncio.Event | None = None
 ) -> int:
-    """Work until told to stop, by `stop` or by a signal."""
+    """Work until `stop` is set or a signal arrives. Raises ConfigError before a migration."""
     await check_taken_over(settings)
     seconds = settings.downstream_timeout_ms / 1000
     async with (
