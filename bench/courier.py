@@ -30,7 +30,7 @@ sys.path.insert(0, str(BENCH.parent / "examples"))
 
 from courier.api import PATH
 from courier.demo import SECRET, Story, begin
-from courier.signing import signed_headers
+from courier.signatures import signed_headers
 from stage import Stage
 
 TARGET = 150.0  # milliseconds, of nineteen in twenty: the gateway's own

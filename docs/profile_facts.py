@@ -60,5 +60,5 @@ _ROWS: tuple[tuple[str, Callable[[Profile], str]], ...] = (
     ("dead-letter mailbox", lambda p: f"`{p.naming}`" if p.naming else "named explicitly"),
     ("DLQ consumer", _consumer),
     ("kept for", _kept),
-    ("variables", lambda p: ", ".join(f"`{v.name}`" for v in p.environment) or "—"),
+    ("variables", lambda p: ", ".join(dict.fromkeys(f"`{v.name}`" for v in p.environment)) or "—"),
 )

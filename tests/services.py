@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from servers import KINDS, Kafka, Missing, Server, node
+from servers import KINDS, Kafka, Missing, Server, node, tsx
 from servers.common import INSTALLED, ROOT
 
 LOCK = ROOT / "requirements-servers.lock"
@@ -59,6 +59,7 @@ def main(names: list[str]) -> int:
     if names == ["--look"]:
         say_servers(list(KINDS))
         say_bullmq()
+        say_tsx()
         return 0
     kinds = [kind for kind in KINDS if not names or kind.name in names]
     tools = [tool for tool in TOOLS if not names or {tool.name, tool.server} & {*names}]
@@ -73,7 +74,8 @@ def main(names: list[str]) -> int:
     missing = [*say_servers(kinds), *say_tools(tools)]
     if any(tool.name == "node" for tool in tools):
         install_bullmq()
-        missing += say_bullmq()
+        install_tsx()
+        missing += [*say_bullmq(), *say_tsx()]
     if missing and (names or os.environ.get("CI")):
         why = "these were asked for" if names else "CI is set"
         print(f"{why}, and missing are: {', '.join(missing)}")
@@ -138,6 +140,21 @@ def install_bullmq() -> None:
         node.READY.touch()
 
 
+def install_tsx() -> None:
+    """Fetch tsx, which runs the TypeScript of examples; its compiler is a package of its own."""
+    npm = shutil.which("npm")
+    wanted = [tsx.SOURCE / name for name in tsx.FILES]
+    if npm is None or all(_is_fresh(tsx.READY, file) for file in wanted):
+        return
+    print("fetching tsx (once) ...", flush=True)
+    tsx.HOME.mkdir(parents=True, exist_ok=True)
+    for file in wanted:
+        shutil.copy(file, tsx.HOME)
+    quiet = ["--ignore-scripts", "--no-audit", "--no-fund"]
+    if _attempt([npm, "install", "--prefix", str(tsx.HOME), *quiet]):
+        tsx.READY.touch()
+
+
 def say_servers(kinds: list[type[Server]]) -> list[str]:
     """A line for each server; returns those that are missing."""
     _say("here", "sqlite", f"{sqlite3.sqlite_version}, part of Python")
@@ -177,6 +194,17 @@ def say_bullmq() -> list[str]:
         _say("missing", "bullmq", str(error))
         return ["bullmq"]
     _say("here", "bullmq", _short(node.HOME))
+    return []
+
+
+def say_tsx() -> list[str]:
+    """A line for tsx; returns its name if it is missing."""
+    try:
+        tsx.find()
+    except Missing as error:
+        _say("missing", "tsx", str(error))
+        return ["tsx"]
+    _say("here", "tsx", _short(tsx.HOME))
     return []
 
 

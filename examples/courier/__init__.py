@@ -1,8 +1,9 @@
 """
-A gateway for courier events: signed webhooks in, delivered once, or kept with why not.
+A gateway for courier events: signed webhooks, delivered once or kept as dead letters.
 
     courier.api         gateway-api: checks signatures and queues events
-    courier.worker      gateway-worker: hands each event to the system downstream, once
+    courier.worker      gateway-worker: delivers each event to the downstream system, once
     courier.replay      sends dead events back: --limit N
-    courier.downstream  a stand-in for the system downstream that fails when told to
+    courier.migration   takes over the collections of a gateway without deadletter
+    courier.downstream  a stand-in for the downstream system that fails on request
 """

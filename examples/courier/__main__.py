@@ -3,7 +3,7 @@ The whole gateway: gateway-api and gateway-worker, each in a process of its own.
 
     QUEUE_URL=bullmq://… MONGODB_URL=mongodb://… COURIER_SECRET=… python -m courier
 
-When one of them ends, so does the other, and whoever started us decides what next.
+When one of them ends, the other is stopped.
 """
 
 import signal
@@ -16,7 +16,7 @@ from typing import Final
 from .settings import of_this_process
 
 PARTS: Final = ("courier.api", "courier.worker")
-_LOOK: Final = 0.1  # seconds between looks
+_POLL: Final = 0.1  # seconds
 
 
 class Parts:
@@ -27,16 +27,16 @@ class Parts:
         self._processes = [subprocess.Popen([sys.executable, "-m", part]) for part in PARTS]
 
     def stop(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
-        """Ask both to end; each finishes what it has begun."""
+        """Ask both to stop; each finishes the work in progress."""
         self._is_told = True
         for process in self._processes:
             if process.poll() is None:
                 process.terminate()
 
     def wait(self) -> int:
-        """Until both have ended: 0 if they were told to, else 1."""
+        """Wait until both have ended; return 0 if they were asked to stop, else 1."""
         while all(process.poll() is None for process in self._processes):
-            time.sleep(_LOOK)
+            time.sleep(_POLL)
         was_told = self._is_told
         self.stop()
         for process in self._processes:
@@ -45,8 +45,8 @@ class Parts:
 
 
 def main() -> int:
-    """Run both until told to stop."""
-    of_this_process()  # what is wrong is said once, not by each of them
+    """Run both until interrupted."""
+    of_this_process()  # report invalid settings once
     parts = Parts()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, parts.stop)

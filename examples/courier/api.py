@@ -1,11 +1,11 @@
 """
-gateway-api: checks what couriers send and queues it, before it says 202.
+gateway-api: checks the events of couriers and queues them before it answers 202.
 
     POST /v1/events/courier     202, or 400, 401, 413, 415, 503 as problem+json
     GET  /health                200 when the queue answers, else 503
 
-Nothing is looked up on the way in. Whether an event was there before is for the
-worker to find out; that keeps answers quick, and the same for everybody.
+The gateway looks nothing up. The worker finds duplicates, which keeps answers quick and the
+same for everybody.
 """
 
 import time
@@ -27,14 +27,14 @@ from .event import Event, Reported, encoded, queued, reported
 from .intake import JSON, Intake
 from .problems import Problem
 from .settings import Settings, of_this_process
-from .signing import InvalidSignature, verified
+from .signatures import InvalidSignature, verified
 
 PATH: Final = "/v1/events/courier"
 _LONGEST_ID: Final = 128
 
 
 class Accepted(Struct, frozen=True, rename="camel"):
-    """What a courier is told once its event is queued."""
+    """The answer to a courier once its event is queued."""
 
     event_id: str
     idempotency_key: str
@@ -43,7 +43,7 @@ class Accepted(Struct, frozen=True, rename="camel"):
 
 
 class Gateway:
-    """Takes in events and hands them to the queue."""
+    """Checks requests and queues their events."""
 
     def __init__(self, settings: Settings, intake: Intake, clock: Callable[[], float]) -> None:
         self._settings = settings
@@ -51,7 +51,7 @@ class Gateway:
         self._clock = clock
 
     async def take_in(self, request: Request[Any, Any, Any]) -> Event:
-        """The event of a request, queued; a Problem says why it is not."""
+        """Queue the event of a request and return it. Raises Problem if it is rejected."""
         if request.content_type[0] != JSON:
             raise Problem(415, "UNSUPPORTED_MEDIA_TYPE", f"Send {JSON}.")
         body, now = await request.body(), self._clock()
@@ -80,7 +80,7 @@ class Gateway:
 
 def _read(body: bytes) -> Reported:
     try:
-        body.decode()  # what a payload holds is not looked at otherwise
+        body.decode()  # the payload is not decoded elsewhere
         return reported.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, "INVALID_PAYLOAD", f"Not an event: {error}.") from None
@@ -93,7 +93,7 @@ def _trace(request: Request[Any, Any, Any]) -> str:
 
 
 def build(settings: Settings, intake: Intake, clock: Callable[[], float] = time.time) -> Litestar:
-    """The gateway as an ASGI application; the intake is closed with it."""
+    """Return the gateway as an ASGI application, which closes the intake when it stops."""
     gateway = Gateway(settings, intake, clock)
 
     @post(PATH, status_code=202)
@@ -106,7 +106,7 @@ def build(settings: Settings, intake: Intake, clock: Callable[[], float] = time.
     async def health() -> Response[dict[str, str]]:
         if await intake.is_ready():
             return Response({"status": "ok"})
-        return Response({"status": "queue out of reach"}, status_code=503)
+        return Response({"status": "queue unreachable"}, status_code=503)
 
     return Litestar(
         [ingest, health],
@@ -118,13 +118,13 @@ def build(settings: Settings, intake: Intake, clock: Callable[[], float] = time.
 
 
 def intake_of(settings: Settings, profile: Profile) -> Intake:
-    """The way into the queue. Who only sends keeps no letters, so has no office."""
+    """Return the intake. The gateway only sends, so it needs no office."""
     app = App(settings.queue_url, office="memory://", office_durability="none")
     return Intake(app, profile)
 
 
 def main() -> None:
-    """Answer until told to stop."""
+    """Serve until interrupted."""
     settings, profile = of_this_process()
     uvicorn.run(
         build(settings, intake_of(settings, profile)),

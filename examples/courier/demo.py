@@ -1,6 +1,6 @@
 """
-The gateway at work: events come in, a system downstream fails, a worker dies, a person
-looks at what is dead and sends it back. On servers of its own, gone afterwards.
+A demo of the gateway: events come in, the downstream system fails, a worker dies, and a person
+reviews the dead letters and sends them back. It starts its own servers and stops them at the end.
 
     PYTHONPATH=examples:tests python -m courier.demo [--once]
 """
@@ -24,14 +24,14 @@ from stage import Process, Stage
 
 from .api import PATH
 from .settings import DLQ, MAIN
-from .signing import signed_headers
+from .signatures import signed_headers
 
 SECRET: Final = "not much of a secret"
 WIDTH: Final = "120"
 
 
 class Story:
-    """The servers and processes of the story, and what one can do with them."""
+    """The servers and processes of the demo, and the actions of its people."""
 
     def __init__(self, stage: Stage, redis: type[Redis] = Redis, **environ: str) -> None:
         self.stage = stage
@@ -59,11 +59,11 @@ class Story:
         self.db = mongo["courier"]
 
     def start(self, module: str) -> Process:
-        """A part of the system, as a process."""
+        """Start a part of the system as a process."""
         return self.stage.process(module, env=self.environ)
 
     def report(self, event_id: str, secret: str = SECRET) -> None:
-        """What a courier does, and what it is told."""
+        """Report an event as a courier does, and print the answer."""
         event = {
             "eventId": event_id,
             "eventType": "shipment.status.updated",
@@ -81,7 +81,7 @@ class Story:
         self.stage.say(f"POST {event_id}  {answer.status_code} {said}")
 
     def seen(self, event_id: str) -> list[dict[str, Any]]:
-        """What came downstream of an event."""
+        """Return the deliveries of an event."""
         events: list[dict[str, Any]] = httpx.get(f"{self.downstream}/events").json()
         return [one for one in events if one["eventId"] == event_id]
 
@@ -89,7 +89,7 @@ class Story:
         self.stage.until(f"{event_id} downstream", lambda: len(self.seen(event_id)) >= times)
 
     def fail(self, event_id: str, **how: Any) -> None:
-        """Let the system downstream fail with an event."""
+        """Let the downstream system fail with an event."""
         fault = {"eventId": event_id, **how}
         httpx.post(f"{self.downstream}/faults", json=fault).raise_for_status()
 
@@ -97,7 +97,7 @@ class Story:
         httpx.delete(f"{self.downstream}/faults").raise_for_status()
 
     def run(self, line: str) -> None:
-        """Type a command and show what it says."""
+        """Run a command and print its output."""
         self.stage.command(line)
         words = shlex.split(line.replace("dlq ", "python -m deadletter.cli ", 1))
         done = subprocess.run(
@@ -113,7 +113,7 @@ class Story:
                 self.stage.say(row.rstrip())
 
     def copies(self) -> list[dict[str, Any]]:
-        """What lies in the dead-letter queue; it stays there."""
+        """Return the copies in the dead-letter queue, which stay there."""
 
         async def peek() -> list[dict[str, Any]]:
             queue = self.environ["QUEUE_URL"]
@@ -127,7 +127,7 @@ class Story:
 
 
 def begin(story: Story) -> Process:
-    """Start everything and wait until it answers; the worker."""
+    """Start everything, wait until it answers, and return the worker."""
     story.start("courier.downstream")
     story.start("courier.api")
     worker = story.start("courier.worker")
@@ -137,7 +137,7 @@ def begin(story: Story) -> Process:
 
 
 def tell(story: Story) -> None:
-    """The story."""
+    """Run the scenes of the demo."""
     stage, worker = story.stage, begin(story)
 
     stage.chapter("A courier reports, and again because it is not sure")
@@ -195,7 +195,7 @@ def _answers(url: str) -> bool:
 
 
 def stay(story: Story) -> None:
-    """Leave everything running for a look around."""
+    """Keep everything running until interrupted."""
     stage = story.stage
     stage.chapter("Your turn; Ctrl-C ends it")
     for name, value in story.environ.items():
@@ -211,7 +211,7 @@ def stay(story: Story) -> None:
 
 
 def main() -> None:
-    """Tell the story; on a terminal, stay."""
+    """Run the demo; on a terminal, keep everything running afterwards."""
     with Stage() as stage:
         story = Story(stage)
         tell(story)

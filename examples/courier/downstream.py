@@ -1,11 +1,11 @@
 """
-A stand-in for the system downstream, over real HTTP, that fails when told to.
+A stand-in for the downstream system, over real HTTP, that fails on request.
 
-    POST /events    takes an event: 200, or what it was told to do instead
+    POST /events    takes an event: 200, or the fault that was set
     POST /faults    {"eventId": "evt_1", "status": 503, "code": "…", "times": 2}
-                    {"eventId": "*", "delayMs": 5000}; times 0 is for ever
-    DELETE /faults  all is well again
-    GET  /events    what came, in order, and what was answered
+                    {"eventId": "*", "delayMs": 5000}; times 0 means always
+    DELETE /faults  removes all faults
+    GET  /events    the events that came, in order, and the answers
 """
 
 import asyncio
@@ -25,7 +25,7 @@ events_of: Final = msgspec.json.Decoder(Event)
 
 
 class Fault(Struct, kw_only=True, rename="camel"):
-    """What goes wrong with an event, and how often."""
+    """A failure of an event, and how often it happens."""
 
     event_id: str = EVERY
     status: int = 200
@@ -37,7 +37,7 @@ class Fault(Struct, kw_only=True, rename="camel"):
 
 
 class Seen(Struct, frozen=True, kw_only=True, rename="camel"):
-    """An event that came, and what became of it here."""
+    """An event that came, and the answer to it."""
 
     event_id: str
     attempt: int | None
@@ -47,13 +47,13 @@ class Seen(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Stand(Struct):
-    """What the stand-in knows."""
+    """The state of the stand-in."""
 
     faults: list[Fault] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
 
     def next_fault(self, event_id: str) -> Fault | None:
-        """The fault that this event meets, counted down."""
+        """Return the fault for this event, and count it."""
         for fault in self.faults:
             if fault.event_id in (EVERY, event_id):
                 if fault.times == 1:
@@ -64,7 +64,7 @@ class Stand(Struct):
 
 
 def build(stand: Stand) -> Litestar:
-    """The stand-in as an ASGI application."""
+    """Return the stand-in as an ASGI application."""
 
     @post("/events", status_code=200)
     async def take(request: Request[Any, Any, Any]) -> Response[Any]:
@@ -103,7 +103,7 @@ def build(stand: Stand) -> Litestar:
 
 
 def main() -> None:
-    """Stand in until told to stop."""
+    """Serve until interrupted."""
     uvicorn.run(
         build(Stand()),
         host="127.0.0.1",

@@ -1,4 +1,4 @@
-"""Events: as a courier sends them, and as they wait in the main queue."""
+"""Events: as couriers send them, and as they are queued."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Final
@@ -13,7 +13,7 @@ _UTC = Annotated[datetime, Meta(tz=True)]
 
 
 class SignatureMeta(Struct, frozen=True, kw_only=True):
-    """How the courier signed the request."""
+    """The signature of a request."""
 
     algorithm: str
     timestamp: int  # unix seconds
@@ -31,7 +31,7 @@ class _WithPayload(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Reported(_WithPayload, frozen=True, kw_only=True, rename="camel"):
-    """What a courier posts."""
+    """An event as a courier posts it."""
 
     source: Name
     occurred_at: _UTC | None = None
@@ -44,10 +44,10 @@ class Reported(_WithPayload, frozen=True, kw_only=True, rename="camel"):
 
 class Event(_WithPayload, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """
-    What waits in the main queue.
+    An event in the main queue.
 
-    Five fields must be there, whoever queued it. `attempt` is what it was queued
-    with; how often it has been tried is told by its delivery.
+    Five fields are required, whoever queued it. `attempt` is the number it was queued with; the
+    number of the current attempt is that of its delivery.
     """
 
     idempotency_key: Name
@@ -69,17 +69,17 @@ _keyed: Final = msgspec.json.Decoder(_Keyed)
 
 
 def key_of(message: Message) -> str | None:
-    """The idempotency key of a queued event, whoever queued it."""
+    """Return the idempotency key of a queued event, whoever queued it."""
     try:
         return _keyed.decode(message.body).idempotency_key
-    except msgspec.DecodeError:  # what is wrong with it is for the handler to say
+    except msgspec.DecodeError:  # the handler's decoder rejects it
         return None
 
 
 def queued(
     event: Reported, *, trace_id: str, signed: SignatureMeta, received_at: datetime
 ) -> Event:
-    """The event as it is queued, its times in UTC."""
+    """Return the event as it is queued, its times in UTC."""
     occurred = event.occurred_at
     return Event(
         event_id=event.event_id,

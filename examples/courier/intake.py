@@ -1,4 +1,4 @@
-"""The way into the main queue: events that come together are queued together."""
+"""Queueing of events: those that arrive together are sent in one call."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -25,8 +25,8 @@ class Intake:
     """
     Queues events, and returns once the queue has them durably.
 
-    Those that come while a call is under way share the next one, so that a hundred
-    clients at once cost little more than one. Nobody waits for others to come.
+    Events that arrive during a call share the next one, so that a hundred clients at once cost
+    little more than one. No event waits for others to arrive.
     """
 
     def __init__(self, queue: App, profile: Profile) -> None:
@@ -38,7 +38,7 @@ class Intake:
         )
 
     async def put(self, event: Event) -> None:
-        """Queue an event; a Problem when that cannot be."""
+        """Queue an event. Raises Problem if it is not queued."""
         try:
             await self._gathering.ask(self._message(event), size=1, within=_WITHIN)
         except Refused as error:
@@ -52,7 +52,7 @@ class Intake:
             ) from None
 
     async def is_ready(self) -> bool:
-        """Whether the queue answers."""
+        """Return whether the queue answers."""
         try:
             await (await self._queue.engine()).broker.queues()
         except BackendError:
@@ -60,7 +60,7 @@ class Intake:
         return True
 
     async def close(self) -> None:
-        """Queue what still waits, and let go of the queue."""
+        """Queue the events that still wait, and close the queue."""
         await self._gathering.drained()
         await self._queue.close()
 
@@ -74,7 +74,7 @@ class Intake:
             headers=(
                 ("x-producer", PRODUCER.encode()),
                 ("x-trace-id", event.trace_id.encode()),
-                # What a worker of BullMQ goes by, should one share the queue.
+                # For workers of BullMQ that share the queue.
                 ("bullmq-name", event.event_type.encode()),
                 ("bullmq-opts", self._options),
             ),

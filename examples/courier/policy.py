@@ -1,29 +1,26 @@
-"""How patient the worker is, and what the dead-letter queue says of a dead event."""
-
-from datetime import timedelta
-from typing import Final
+"""The retry policy of the worker, and the copy of a dead event in the dead-letter queue."""
 
 import msgspec
 from msgspec.structs import asdict
 
-from deadletter import DeadLetter, DLQPolicy, Message, Profile, State
+from deadletter import DeadLetter, DLQPolicy, Message, Profile
 from deadletter.core.message import as_headers
 from deadletter.profiles import courier
 
 from .settings import MAIN
 
-FINISHED: Final = (State.CLOSED, State.REPLAYED, State.DISCARDED)
-
 
 class CourierPolicy(DLQPolicy, frozen=True, kw_only=True):
     """The policy of the profile; copies of letters are the gateway's own JSON."""
 
+    copies_live: float = 0.0  # seconds
+
     def dead_copy(self, letter: DeadLetter) -> Message:
         """
-        What readers of the dead-letter queue get.
+        Return the message for readers of the dead-letter queue.
 
-        Its id is the letter's and the number of its death, so that a copy made again
-        after a crash is the same one, and a second death is another.
+        Its id is the letter's and the number of its death: a copy made again after a crash has
+        the same id, that of a second death another.
         """
         head = letter.head
         return Message(
@@ -32,25 +29,31 @@ class CourierPolicy(DLQPolicy, frozen=True, kw_only=True):
             sent_at=head.dead_at,
             content_type="application/json",
             idempotency_key=head.business_key,
-            headers=as_headers({"dlq-id": letter.id, "dlq-source": head.source}),
+            headers=as_headers(
+                {
+                    "dlq-id": letter.id,
+                    "dlq-source": head.source,
+                    "bullmq-opts": _removal(self.copies_live),
+                }
+            ),
         )
 
 
 def policy_of(profile: Profile) -> CourierPolicy:
-    """The policy of the main queue."""
-    return CourierPolicy(**asdict(profile.policy_for(MAIN)))
+    """Return the policy of the main queue."""
+    known = asdict(profile.policy_for(MAIN))
+    return CourierPolicy(**known, copies_live=profile.retention.dead or 0.0)
 
 
 def job_options(profile: Profile) -> bytes:
-    """The same patience in BullMQ's words; without, its workers try only once."""
+    """Return the same attempts and delays for BullMQ's workers, which otherwise try once."""
     policy = profile.policy
     base = round(policy.backoff.delay(1, 0.0) * 1000)
     options = {"attempts": policy.max_attempts, "backoff": {"type": "exponential", "delay": base}}
     return msgspec.json.encode(options)
 
 
-def kept_for(profile: Profile) -> dict[State, timedelta]:
-    """How long finished letters are kept; the unfinished never expire."""
-    dead = profile.retention.dead
-    assert dead is not None  # the profile has one
-    return dict.fromkeys(FINISHED, timedelta(seconds=dead))
+def _removal(seconds: float) -> str:
+    """Return BullMQ's options that remove a copy which one of its workers has read."""
+    age = {"age": round(seconds)}
+    return msgspec.json.encode({"removeOnComplete": age, "removeOnFail": age}).decode()

@@ -1,4 +1,4 @@
-"""What is wrong with a request, as problem+json: a code, and words."""
+"""Error responses as problem+json: a code and a text."""
 
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 
 
 class Problem(Exception):
-    """An answer other than 202."""
+    """An error response."""
 
     def __init__(self, status: int, code: str, detail: str, retry_after: int | None = None) -> None:
         super().__init__(detail)
@@ -20,8 +20,8 @@ class Problem(Exception):
         self.retry_after = retry_after
 
 
-class Told(Struct, frozen=True):
-    """The body of such an answer."""
+class ProblemBody(Struct, frozen=True):
+    """The body of an error response."""
 
     status: int
     code: str
@@ -29,21 +29,21 @@ class Told(Struct, frozen=True):
 
 
 def answer(_: Request[Any, Any, Any], problem: Problem) -> Response[bytes]:
-    """A problem as a response."""
+    """Return a problem as a response."""
     after = problem.retry_after
     return _response(
-        Told(problem.status, problem.code, str(problem)),
+        ProblemBody(problem.status, problem.code, str(problem)),
         {} if after is None else {"Retry-After": str(after)},
     )
 
 
 def answer_http(_: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
-    """What the framework refuses itself: no such path, a body that is too large."""
+    """Return the response to an error of the framework, such as an unknown path."""
     code = "PAYLOAD_TOO_LARGE" if error.status_code == 413 else "BAD_REQUEST"
-    return _response(Told(error.status_code, code, error.detail), {})
+    return _response(ProblemBody(error.status_code, code, error.detail), {})
 
 
-def _response(told: Told, headers: dict[str, str]) -> Response[bytes]:
+def _response(body: ProblemBody, headers: dict[str, str]) -> Response[bytes]:
     return Response(
-        msgspec.json.encode(told), status_code=told.status, media_type=MEDIA_TYPE, headers=headers
+        msgspec.json.encode(body), status_code=body.status, media_type=MEDIA_TYPE, headers=headers
     )

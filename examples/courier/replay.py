@@ -1,13 +1,13 @@
 """
-Sends dead events back to the main queue.
+Sends dead events back to the main queue, the oldest first.
 
     python -m courier.replay --limit 20
     python -m courier.replay --limit 20 --where 'code:VALIDATION since:2d' --dry-run
 
-Who replays letters has reviewed them: pending ones are first marked as reviewed, by
-name and with the reason, then sent. A copy is the event as it was queued, byte for
-byte, under a new generation of its key, so that the worker's ledger lets it through
-once more. What was processed meanwhile (the courier sent it again) is left alone.
+Pending letters are first marked as reviewed, with the name and the reason, then sent. A copy
+is the event as it was queued, byte for byte, under a new generation of its key: the worker's
+ledger lets it through once more. Events that were processed meanwhile, because the courier sent
+them again, are left alone and do not count for the limit.
 """
 
 import argparse
@@ -35,7 +35,7 @@ _LEFT_ALONE = BLOCKED | {Verdict.PROCESSED}
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """Which letters, and how."""
+    """The letters to send, and how."""
 
     limit: int
     where: str = ""
@@ -51,7 +51,7 @@ class Wish(Struct, frozen=True, kw_only=True):
 
 
 class Sent(Struct, frozen=True, kw_only=True):
-    """What a replay would do, or did."""
+    """The result of a replay, or of a dry run."""
 
     verdicts: dict[Verdict, int]
     ids: tuple[str, ...] = ()  # letters that go, or would
@@ -59,7 +59,7 @@ class Sent(Struct, frozen=True, kw_only=True):
 
 
 class Desk:
-    """Letters, and the way back to the queue."""
+    """Access to letters and to the queue that they go back to."""
 
     def __init__(self, engine: Engine) -> None:
         assert engine.letters is not None  # an engine without is never opened alone
@@ -67,23 +67,22 @@ class Desk:
         self._store: LetterStore = engine.letters
         self._clock = SystemClock()
         self._letters = Letters(self._store, self._clock)
-        self._replay = Replay(self._store, engine.broker, self._clock, SystemDice(), engine.ledger)
+        self.sender = Replay(self._store, engine.broker, self._clock, SystemDice(), engine.ledger)
 
     async def replay(self, wish: Wish) -> Sent:
         """Choose, judge, mark as reviewed, send; wait for outcomes if asked to."""
-        ids = await self._letters.freeze(wish.query, limit=wish.limit)
-        verdicts = await self._judge(ids)
-        going = [id_ for id_ in ids if verdicts[id_] not in _LEFT_ALONE]
-        sums = dict(Counter(verdicts.values()))
+        found = await self._letters.freeze(wish.query)
+        going, verdicts = await self._choose(await self._store.sent_order(found), wish.limit)
         if wish.dry_run or not going:
-            return Sent(verdicts=sums, ids=tuple(going))
+            return Sent(verdicts=verdicts, ids=tuple(going))
         await self._letters.review(going, wish.by)
-        begun = await self._replay.begin(going, wish.by, query=wish.query, rate=wish.rate)
-        await self._replay.run(begun.id)
-        ended = await self._replay.wait_confirmed(begun.id, timeout=wish.wait)
-        return Sent(verdicts=sums, ids=tuple(going), campaign=ended)
+        begun = await self.sender.begin(going, wish.by, query=wish.query, rate=wish.rate)
+        await self.sender.run(begun.id)
+        ended = await self.sender.wait_confirmed(begun.id, timeout=wish.wait)
+        return Sent(verdicts=verdicts, ids=tuple(going), campaign=ended)
 
-    async def _judge(self, ids: Sequence[str]) -> dict[str, Verdict]:
+    async def _choose(self, ids: Sequence[str], limit: int) -> tuple[list[str], Counter[Verdict]]:
+        """Return the first letters that may be sent, and the verdicts on all that were judged."""
         queues = await self._engine.broker.queues()
         preflight = Preflight(
             now=self._clock.now(),
@@ -92,16 +91,22 @@ class Desk:
             mailboxes=frozenset(queue.options.name for queue in queues),
             ledger=self._engine.ledger,
         )
-        verdicts: dict[str, Verdict] = {}
+        going: list[str] = []
+        verdicts: Counter[Verdict] = Counter()
         async for letters in whole_letters(self._store, ids):
             judged = await preflight.judge(letters)
-            verdicts |= {letter.id: one for letter, one in zip(letters, judged, strict=True)}
-        return verdicts
+            for letter, verdict in zip(letters, judged, strict=True):
+                if len(going) == limit:
+                    return going, verdicts
+                verdicts[verdict] += 1
+                if verdict not in _LEFT_ALONE:
+                    going.append(letter.id)
+        return going, verdicts
 
 
 async def replay(settings: Settings, wish: Wish) -> Sent:
-    """Carry out a wish on the queue and the office of these settings."""
-    engine = await open_engine(settings.queue_url, office=settings.mongodb_url)
+    """Replay letters on the queue and the office of these settings."""
+    engine = await open_engine(settings.queue_url, office=settings.office_url)
     try:
         return await Desk(engine).replay(wish)
     finally:
@@ -109,7 +114,7 @@ async def replay(settings: Settings, wish: Wish) -> Sent:
 
 
 def told(wish: Wish, sent: Sent) -> list[str]:
-    """What happened, in words."""
+    """Return the result in words."""
     if not sent.verdicts:
         return ["No dead event matches."]
     left = [(v, n) for v, n in sent.verdicts.items() if v in _LEFT_ALONE]
@@ -124,7 +129,7 @@ def told(wish: Wish, sent: Sent) -> list[str]:
 
 
 def parsed(arguments: Sequence[str]) -> Wish:
-    """The wish of a command line."""
+    """Return the wish of a command line."""
     parser = argparse.ArgumentParser(prog="courier.replay", allow_abbrev=False)
     parser.add_argument("--limit", type=_count, required=True, metavar="N")
     parser.add_argument("--where", default="", help="a search, as for `dlq list`")
@@ -157,7 +162,7 @@ def _positive(text: str) -> float:
 
 
 def main() -> int:
-    """0 when all is well, 1 when something is not, 2 when it was asked wrongly."""
+    """Run the command; return 0, 1 after an error, or 2 for a wrong command line."""
     wish = parsed(sys.argv[1:])
     settings, _ = of_this_process()
     try:

@@ -1,9 +1,10 @@
-"""What can be set, by environment variables; what cannot be is refused at the start."""
+"""Settings, read from environment variables and checked at the start."""
 
 import os
 import sys
 from collections.abc import Mapping
 from typing import Annotated, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
 from msgspec import Meta, Struct
@@ -39,35 +40,57 @@ class Settings(Struct, frozen=True, kw_only=True):
     worker_lease_seconds: Seconds = 60.0
     processed_events_ttl_days: Days = 30.0
     retention_every_seconds: Seconds = 3_600.0
+    dlq_keep_unreviewed: bool = False
+
+    @property
+    def worker_queue_url(self) -> str:
+        """Return the URL of the queue for the worker, which counts `attempt` in the payload."""
+        return with_parameters(self.queue_url, "bullmq", attempt_field="attempt")
+
+    @property
+    def office_url(self) -> str:
+        """Return the URL of the office, whose documents have the gateway's fields as well."""
+        return with_parameters(self.mongodb_url, "mongodb", documents="courier", review="in-order")
 
     def __repr__(self) -> str:
-        """Without what is secret."""
+        """Return the settings without their secrets."""
         return f"Settings({self.api_host}:{self.api_port}, {self.downstream_url})"
 
 
+def with_parameters(url: str, scheme: str, **parameters: str) -> str:
+    """Return a URL with parameters that it does not have yet, if it is of this scheme."""
+    parts = urlsplit(url)
+    if not parts.scheme.startswith(scheme):
+        return url
+    known = {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
+    more = urlencode({name: value for name, value in parameters.items() if name not in known})
+    query = "&".join(part for part in (parts.query, more) if part)
+    return urlunsplit(parts._replace(query=query))
+
+
 def load(environ: Mapping[str, str] = os.environ) -> Settings:
-    """The settings of the environment; a ConfigError names the variable to mend."""
-    told = {
+    """Return the settings of the environment. Raises ConfigError that names the variable."""
+    given = {
         name: text
         for name in Settings.__struct_fields__
         if (text := environ.get(name.upper(), "").strip())
     }
     try:
-        return msgspec.convert(told, Settings, strict=False)
+        return msgspec.convert(given, Settings, strict=False)
     except msgspec.ValidationError as error:
         text = str(error)
-        for name in Settings.__struct_fields__:  # it says `$.api_port`, we say API_PORT
+        for name in Settings.__struct_fields__:  # `$.api_port` becomes API_PORT
             text = text.replace(f"$.{name}", name.upper()).replace(f"`{name}`", name.upper())
-        raise ConfigError(f"the environment cannot be: {text}") from None
+        raise ConfigError(f"invalid environment: {text}") from None
 
 
 def profile(environ: Mapping[str, str] = os.environ) -> Profile:
-    """The courier profile with its RETRY_* variables and DLQ_TTL_DAYS."""
+    """Return the courier profile with its RETRY_* variables and DLQ_TTL_DAYS."""
     return PROFILES["courier"].with_environment(environ)
 
 
 def of_this_process() -> tuple[Settings, Profile]:
-    """What a process runs with; where that cannot be it ends, and says why."""
+    """Return what a process runs with. Ends the process with code 2 if it is invalid."""
     try:
         return load(), profile()
     except ConfigError as error:

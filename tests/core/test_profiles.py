@@ -208,6 +208,15 @@ def test_the_courier_retries_the_transient_and_the_unknown_r4_37_r4_45(error: Ex
     assert [type(made_of(COURIER, error, n)) for n in (1, 4, 5)] == [Retry, Retry, Bury]
 
 
+@pytest.mark.parametrize("status", [401, 403, 404, 501])
+def test_the_courier_retries_what_says_nothing_about_the_event_r4_45(status: int) -> None:
+    assert isinstance(made_of(COURIER, WithStatus(status)), Retry)
+
+
+def test_the_courier_has_no_brake_unless_it_is_given_one() -> None:
+    assert COURIER.brake is None
+
+
 @pytest.mark.parametrize(
     ("profile", "mailbox", "names", "dead"),
     [
@@ -233,7 +242,7 @@ def test_a_name_with_a_part_missing_is_refused() -> None:
 def test_retention_r3_117_r3_118_r4_50_r4_57() -> None:
     assert MAILBOX.retention.source == 259_200
     assert MAILBOX.retention.dead == 2_592_000
-    assert COURIER.retention.dead == 90 * DAY
+    assert COURIER.retention.dead == COURIER.retention.unreviewed == 90 * DAY
     assert COURIER.retention.ledger == 30 * DAY
 
 
@@ -253,7 +262,7 @@ def test_the_courier_honours_its_variables() -> None:
 
     assert courier.policy.max_attempts == 7
     assert courier.policy.backoff == Exponential(0.25, 3.0, DAY, 0.1)
-    assert courier.retention.dead == 14 * DAY
+    assert courier.retention.dead == courier.retention.unreviewed == 14 * DAY
     assert courier.retention.ledger == 30 * DAY
 
 

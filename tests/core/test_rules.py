@@ -233,10 +233,36 @@ def test_a_missing_file_is_no_network_trouble(error: BaseException) -> None:
         (named("MalformedEvent"), PERMANENT),
         (Odd("Invalid payload: no id"), PERMANENT),
         (Odd(code="INVALID_PAYLOAD"), PERMANENT),
+        (Odd("the payload is invalid: no id"), PERMANENT),
+        (named("InvalidPayloadError"), PERMANENT),
         (Odd("???"), UNKNOWN),
     ],
 )
 def test_courier_errors(error: BaseException, trouble: Trouble) -> None:
+    assert verdict(COURIER, error).trouble is trouble
+
+
+@pytest.mark.parametrize(
+    ("error", "trouble"),
+    [
+        (Odd("503: session invalid"), UNKNOWN),
+        (Odd("session invalid", status_code=503), TRANSIENT),
+        (Odd("invalid credentials"), UNKNOWN),
+        (Odd("validation of the token failed", status_code=401), TRANSIENT),
+        (Odd("the validation service timed out"), TRANSIENT),
+        (Odd("validation failed: no such status", status_code=400), PERMANENT),
+        (Odd("validation failed", status_code=500), PERMANENT),
+        (Odd("", status_code=422), PERMANENT),
+        (Odd("", status_code=500), TRANSIENT),
+        (Odd("", status_code=501), TRANSIENT),
+        (Odd("", status_code=400), UNKNOWN),
+        (Odd("", status_code=404), UNKNOWN),
+        (Odd("invalid state", code="INVALID_STATE"), UNKNOWN),
+    ],
+)
+def test_only_what_is_wrong_with_a_courier_event_is_permanent(
+    error: BaseException, trouble: Trouble
+) -> None:
     assert verdict(COURIER, error).trouble is trouble
 
 

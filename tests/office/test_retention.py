@@ -52,6 +52,25 @@ async def test_force_lets_them_go_but_never_the_unreviewed(
     assert (await store.counts())["orders"].get(State.PENDING) == 1
 
 
+async def test_the_unreviewed_expire_where_that_is_asked_for(
+    store: LetterStore, clock: FakeClock
+) -> None:
+    old = [make_letter(number, state=state, died=OLD) for number, state in enumerate(State)]
+    young = make_letters(20, source="young")
+    await store.keep([*old, *young])
+    retention = Retention(store, clock, unreviewed=timedelta(days=90))
+
+    assert await retention.due() == 6
+    swept = await retention.run(BY)
+
+    assert swept.letters == 6
+    left = [one.head.state for one in await store.get([one.id for one in old])]
+    assert left == [State.REPLAYING]  # its outcome is still to come
+    expired = [one for one in await store.audit() if one.action == "expire"]
+    assert {one.detail for one in expired} >= {"was pending", "was reviewed", "was quarantined"}
+    assert await store.verify() == []
+
+
 async def test_deletions_by_retention_are_audited(store: LetterStore, clock: FakeClock) -> None:
     letter = make_letter(state=State.CLOSED, died=OLD)
     await store.keep([letter])

@@ -52,8 +52,20 @@ MOVES: Final[dict[State, frozenset[State]]] = {
 }
 
 
-def sources_of(target: State) -> frozenset[State]:
+class ReviewOrder(StrEnum):
+    """The order in which people take letters through their states."""
+
+    FREE = "free"  # a letter may be replayed or closed without a review
+    IN_ORDER = "in-order"  # pending, reviewed, replayed, closed: no step is left out
+
+
+_STEPS: Final = {State.REPLAYING: State.REVIEWED, State.CLOSED: State.REPLAYED}
+
+
+def sources_of(target: State, order: ReviewOrder = ReviewOrder.FREE) -> frozenset[State]:
     """Return the states from which a letter may move to `target`."""
+    if order is ReviewOrder.IN_ORDER and target in _STEPS:
+        return frozenset({_STEPS[target]})
     return frozenset(state for state, targets in MOVES.items() if target in targets)
 
 

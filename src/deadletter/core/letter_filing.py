@@ -18,7 +18,7 @@ from .attempts import join, read
 from .audit import DIED_AGAIN, act
 from .errors import ConfigError, Conflict
 from .ids import body_digest, letter_id
-from .letter import AuditEntry, DeadLetter, LetterHead, State
+from .letter import OPEN, AuditEntry, DeadLetter, LetterHead, State
 from .message import Lineage
 from .replay_rules import came_back, is_out
 from .seals import EDITED, KEPT, Sealing
@@ -151,13 +151,19 @@ def reopened(filed: Iterable[Filed], now: datetime) -> list[AuditEntry]:
     ]
 
 
-def check_expiry(states: Iterable[State]) -> None:
-    """Reject the expiry of letters in states that still need work."""
+def check_expiry(states: Iterable[State], *, unreviewed: bool = False) -> None:
+    """
+    Reject the expiry of letters in states that still need work.
+
+    `unreviewed` permits the open states as well. Letters that wait for the outcome of a replay
+    never expire.
+    """
+    permitted = FINISHED | OPEN if unreviewed else FINISHED
     for state in states:
-        if state not in FINISHED:
+        if state not in permitted:
             raise ConfigError(
                 f"letters that are {state} never expire: take it out of the retention;"
-                f" only these may be in it: {', '.join(sorted(FINISHED))}"
+                f" only these may be in it: {', '.join(sorted(permitted))}"
             )
 
 

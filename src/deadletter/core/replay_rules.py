@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from .campaign import CampaignState, Outcome
 from .errors import ConfigError, Conflict
-from .letter import MOVES, OPEN, By, State
+from .letter import MOVES, OPEN, By, ReviewOrder, State, sources_of
 from .message import Lineage, Message
 
 LONGEST: Final = 200  # characters of a position that count
@@ -94,9 +94,11 @@ FREES: Final = HANDLED | {Outcome.SKIPPED, Outcome.UNCONFIRMED}
 _ENDED: Final = frozenset({CampaignState.DONE, CampaignState.CANCELLED})
 
 
-def take(state: State, replays: int, cap: int) -> tuple[Outcome, State]:
+def take(
+    state: State, replays: int, cap: int, order: ReviewOrder = ReviewOrder.FREE
+) -> tuple[Outcome, State]:
     """Return the outcome and state of a planned letter when its turn comes."""
-    if State.REPLAYING not in MOVES[state]:
+    if state not in sources_of(State.REPLAYING, order):
         return Outcome.SKIPPED, state
     if replays < cap:
         return Outcome.SENDING, State.REPLAYING
@@ -176,7 +178,11 @@ class Going(Struct, frozen=True):
 
 
 def judge(
-    ordinals: Sequence[int], letters: Iterable[Candidate], cap: int, leave_out: Collection[str] = ()
+    ordinals: Sequence[int],
+    letters: Iterable[Candidate],
+    cap: int,
+    leave_out: Collection[str] = (),
+    order: ReviewOrder = ReviewOrder.FREE,
 ) -> Going:
     """
     Decide which letters of planned items may go.
@@ -188,7 +194,7 @@ def judge(
     held: set[int] = set()
     past_cap: list[Candidate] = []
     # Letters are much alike: each question is answered once.
-    verdicts = cache(lambda state, replays: take(State(state), replays, cap))
+    verdicts = cache(lambda state, replays: take(State(state), replays, cap, order))
     moved: Counter[tuple[str, str, str]] = Counter()
     for one in letters:
         if one.id in leave_out:

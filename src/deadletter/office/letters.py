@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from deadletter.core.errors import ConfigError, Conflict, NotFound, QueryError
-from deadletter.core.letter import OPEN, By, Changes, DeadLetter, LetterHead, State
+from deadletter.core.letter import OPEN, By, Changes, DeadLetter, LetterHead, State, sources_of
 from deadletter.core.message import Message
 from deadletter.core.query import parse, resolve
 from deadletter.core.query.ast import All, Node, Op, Term
@@ -475,6 +475,7 @@ class Letters:
         result = Moved()
         if unconfirmed:
             old |= {State.REPLAYING}
+        old &= sources_of(new, self._store.review_order)
         for batch in batched(ids):
             moved = await self._store.move(Move(ids=batch, old=old, new=new), by)
             result = _and(result, batch, moved, await self._why_not(batch, moved))

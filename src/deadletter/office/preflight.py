@@ -9,13 +9,12 @@ from msgspec import Struct
 
 from deadletter.core.campaign import AT_ONCE, Care, Treatment, Verdict
 from deadletter.core.errors import BackendError, Refused
-from deadletter.core.letter import DeadLetter, LetterHead, State, sources_of
+from deadletter.core.letter import DeadLetter, LetterHead, ReviewOrder, State, sources_of
 from deadletter.core.message import Message
 from deadletter.core.redact import is_secret_name
 from deadletter.intake.dialects import origin_of
 from deadletter.ports import Ledger, LedgerKey, LedgerState, ReplayNext, WaysBack
 
-REPLAYABLE: Final = sources_of(State.REPLAYING)
 SAMPLES: Final = 5
 
 
@@ -72,6 +71,7 @@ class Preflight(Struct, frozen=True, kw_only=True):
     ways: WaysBack | None = None  # None: nobody asks where letters were drained from
     through: str = ""  # the server of others that they go back to
     is_chosen: bool = False  # somebody said so; otherwise it is that of the first one
+    order: ReviewOrder = ReviewOrder.FREE
 
     async def judge(self, letters: Sequence[DeadLetter]) -> list[Verdict]:
         """Return a verdict for each letter."""
@@ -84,7 +84,7 @@ class Preflight(Struct, frozen=True, kw_only=True):
 
     def _verdict(self, letter: DeadLetter, processed: bool, is_id_in_use: bool) -> Verdict:
         head, message = letter.head, letter.message
-        if head.state not in REPLAYABLE:
+        if head.state not in sources_of(State.REPLAYING, self.order):
             return Verdict.WRONG_STATE
         if head.replays >= self.cap:
             return Verdict.PAST_CAP

@@ -439,6 +439,7 @@ class Replay(Campaigns):
             mailboxes=None if queues is None else frozenset(queue.options.name for queue in queues),
             ledger=None if way else self._ledger,
             fits=None if way else self._fits,
+            order=self._store.review_order,
         )
 
     async def _chosen(self, query: str | Node) -> tuple[list[str], str]:

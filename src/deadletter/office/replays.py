@@ -8,12 +8,12 @@ from msgspec import Struct
 
 from deadletter.core.campaign import AT_ONCE, Campaign, Care
 from deadletter.core.errors import ConfigError
-from deadletter.core.letter import By
+from deadletter.core.letter import By, State, sources_of
 from deadletter.ports import LetterStore, ReplayItems, WaysBack
 
 from .batches import whole_letters
 from .outcomes import Confirmed, confirm_messages
-from .preflight import REPLAYABLE, LetterVerdict, LetterVerdicts, Plan, target_of
+from .preflight import LetterVerdict, LetterVerdicts, Plan, target_of
 from .replay import CAP, Progress, Replay
 from .replay_steps import PATIENCE
 from .selection import Chosen, ReplayPage, Selected, check_not_elsewhere
@@ -164,9 +164,10 @@ class Replays:
         """Raise `Refused` if a letter cannot go back through the server of the request."""
         if request.through is None or self._servers is None:
             return
+        order = self._store.review_order
         async for letters in whole_letters(self._store, request.chosen.ids):
             for letter in letters:
-                if letter.head.state in REPLAYABLE:  # others are not sent
+                if letter.head.state in sources_of(State.REPLAYING, order):  # others are not sent
                     target = target_of(letter.head, request.to)
                     self._servers.check(request.through, letter.message, target)
 

@@ -1,4 +1,4 @@
-"""Retention: deletion of finished letters in small slices; unreviewed ones never expire."""
+"""Retention: audited deletion in small slices; the unreviewed expire only if told so."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -7,8 +7,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from deadletter.core.errors import ConfigError, Conflict
-from deadletter.core.letter import By, State
+from deadletter.core.errors import Conflict
+from deadletter.core.letter import OPEN, By, State
+from deadletter.core.letter_filing import check_expiry
 from deadletter.core.query.ast import All, Any, Node, Op, Term
 from deadletter.ports import Clock, Ledger, LetterStore
 
@@ -17,7 +18,7 @@ from .letters import Letters
 KEEP: Final[Mapping[State, timedelta]] = MappingProxyType(
     dict.fromkeys((State.CLOSED, State.REPLAYED, State.DISCARDED), timedelta(days=90))
 )
-"""How long letters of finished states are kept, counted from their death."""
+"""Time from death to deletion, by finished state."""
 
 ABANDONED: Final = timedelta(days=30)
 """How long ago the lease of an unfinished ledger key must have ended."""
@@ -37,9 +38,9 @@ class Retention:
     """
     Deletes finished letters and ledger keys after their time.
 
-    Pending, reviewed, replaying and quarantined letters are never deleted, however old.
-    Finished ledger keys have their own time to live. Unfinished ones are deleted when nobody
-    has held them for `abandoned`: their message is gone.
+    Pending, reviewed and quarantined letters are deleted only with `unreviewed`, letters that
+    wait for the outcome of a replay never. Finished ledger keys have their own time to live.
+    Unfinished ones are deleted when nobody has held them for `abandoned`: their message is gone.
     """
 
     def __init__(
@@ -48,16 +49,17 @@ class Retention:
         clock: Clock,
         *,
         keep: Mapping[State, timedelta] = KEEP,
+        unreviewed: timedelta | None = None,
         ledger: Ledger | None = None,
         abandoned: timedelta = ABANDONED,
     ) -> None:
-        unfinished = set(keep) - set(KEEP)
-        if unfinished:
-            names = ", ".join(sorted(unfinished))
-            raise ConfigError(f"letters that are {names} never expire; leave them out")
+        check_expiry(keep)
         self._store = store
         self._clock = clock
-        self._keep = keep
+        self._keep = dict(keep)
+        if unreviewed is not None:
+            self._keep |= dict.fromkeys(sorted(OPEN), unreviewed)
+        self._with_unreviewed = unreviewed is not None
         self._ledger = ledger
         self._abandoned = abandoned
 
@@ -80,7 +82,10 @@ class Retention:
             await self._guard()
         before = self._before()
         letters = 0
-        while gone := await self._store.expire(before=before, by=by, limit=SLICE):
+        with_open = self._with_unreviewed
+        while gone := await self._store.expire(
+            before=before, by=by, limit=SLICE, unreviewed=with_open
+        ):
             letters += gone
             if on_progress is not None:
                 on_progress(gone)

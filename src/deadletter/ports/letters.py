@@ -19,6 +19,7 @@ from deadletter.core.letter import (
     Group,
     GroupStatus,
     LetterHead,
+    ReviewOrder,
     Standing,
     State,
 )
@@ -132,6 +133,7 @@ class LetterStore(Protocol):
 
     features: Features
     group_limit: GroupLimit
+    review_order: ReviewOrder
 
     async def keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
         """
@@ -222,8 +224,14 @@ class LetterStore(Protocol):
     async def purge(self, ids: Sequence[str], by: By) -> Sequence[str]:
         """Delete letters permanently, counted and audited; return their ids."""
 
-    async def expire(self, *, before: dict[State, datetime], by: By, limit: int = 1000) -> int:
-        """Delete up to `limit` letters in finished states that died before that time."""
+    async def expire(
+        self, *, before: dict[State, datetime], by: By, limit: int = 1000, unreviewed: bool = False
+    ) -> int:
+        """
+        Delete up to `limit` letters that died before the time of their state, audited.
+
+        Raises ConfigError for states that are not finished. `unreviewed` permits the open ones.
+        """
 
     async def audit(
         self, *, target: str | None = None, after: int = 0, limit: int = 100

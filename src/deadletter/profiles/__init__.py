@@ -82,7 +82,8 @@ class Retention(Struct, frozen=True, kw_only=True):
     """Retention periods in seconds; None means no limit."""
 
     source: float | None = None
-    dead: float | None = None  # letters that are finished; pending ones stay
+    dead: float | None = None  # letters that are finished
+    unreviewed: float | None = None  # letters that wait for people; None keeps them for ever
     ledger: float | None = None
 
 
@@ -142,7 +143,7 @@ class Profile(Struct, frozen=True, kw_only=True):
 # pipeline     streams through nodes: logical failures go on, infrastructure dies
 # lease_queue  a queue server: only attempts and expiry count
 # mailbox      request and reply: patient, dead letters named by error type
-# courier      webhooks: exponential backoff, archive kept for 90 days
+# courier      webhooks: exponential backoff, dead letters kept for 90 days
 
 __all__ = ["PROFILES", "Profile"]
 
@@ -224,10 +225,11 @@ COURIER_GATEWAY: Final = Profile(
     policy=DLQPolicy(
         max_attempts=5,
         backoff=Exponential(1.0, factor=2.0, cap=DAY, jitter=0.2),
-        classifier=ErrorClassifier((*COURIER, *GENERAL, *HTTP, *NETWORK)),
+        classifier=ErrorClassifier((*COURIER, *GENERAL, *NETWORK)),
     ),
+    brake=None,  # after its attempts an event is dead, also in an outage
     naming="{base}-dlq",
-    retention=Retention(dead=90 * DAY, ledger=30 * DAY),
+    retention=Retention(dead=90 * DAY, unreviewed=90 * DAY, ledger=30 * DAY),
     environment=(
         Variable(name="RETRY_MAX_ATTEMPTS", setting="policy.max_attempts", whole=True, least=1),
         Variable(name="RETRY_BACKOFF_BASE_MS", setting="policy.backoff.base", scale=0.001),
@@ -236,6 +238,7 @@ COURIER_GATEWAY: Final = Profile(
             name="RETRY_JITTER_PERCENT", setting="policy.backoff.jitter", most=100, scale=0.01
         ),
         Variable(name="DLQ_TTL_DAYS", setting="retention.dead", least=1, scale=DAY),
+        Variable(name="DLQ_TTL_DAYS", setting="retention.unreviewed", least=1, scale=DAY),
     ),
 )
 

@@ -20,7 +20,7 @@ from courier import api, downstream, worker
 from courier.api import PATH
 from courier.downstream import Fault, Stand
 from courier.settings import DLQ, MAIN, Settings, load, profile
-from courier.signing import signed_headers
+from courier.signatures import signed_headers
 from deadletter import App, DeadLetter, State
 from deadletter.core.events import Event, Succeeded
 from deadletter.server.listener import HttpServer, listen, url_of
@@ -98,7 +98,7 @@ class Rig:
         self._mongo: AsyncMongoClient[dict[str, Any]] | None = None
         self.office = App(
             self.settings.queue_url,
-            office=self.settings.mongodb_url,
+            office=self.settings.office_url,
             office_durability="none",  # tests of the gateway alone need no MongoDB
         )
         self._stop = asyncio.Event()
@@ -181,6 +181,12 @@ class Rig:
         await eventually(is_so, within=20)
         return await self.letter()
 
+    async def queued(self) -> dict[str, Any]:
+        """The payload of the only job in the main queue, as it stands on the server."""
+        client = (await self.office.engine()).broker.source(MAIN)._client  # type: ignore[attr-defined]
+        stored = await client.runner.command("HGET", f"{client.keys[1]}1", "data")
+        return dict(msgspec.json.decode(stored))
+
     async def waiting(self, mailbox: str = MAIN) -> list[dict[str, Any]]:
         """Take out what waits in a queue, as JSON."""
         broker = (await self.office.engine()).broker
@@ -209,20 +215,20 @@ class Rig:
                 listening.cancel()
                 await asyncio.wait({listening})
 
-    async def start(self, *command: str) -> asyncio.subprocess.Process:
+    async def start(self, *command: str, **environ: str) -> asyncio.subprocess.Process:
         """A process of the system, with this environment; it is ended with the rig."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, *command),
-            env={**os.environ, "PYTHONPATH": EXAMPLES, **self.environ},
+            env={**os.environ, "PYTHONPATH": EXAMPLES, **self.environ, **environ},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
         self._processes.append(process)
         return process
 
-    async def command(self, module: str, *arguments: str) -> str:
-        """What a command says that ends well."""
-        process = await self.start("-m", module, *arguments)
+    async def command(self, module: str, *arguments: str, **environ: str) -> str:
+        """Return the output of a command that ends well."""
+        process = await self.start("-m", module, *arguments, **environ)
         out, err = await process.communicate()
         assert process.returncode == 0, err.decode()
         return out.decode()

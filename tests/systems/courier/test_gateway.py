@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from courier.settings import MAIN
-from courier.signing import sign, signed_headers
+from courier.signatures import sign, signed_headers
 from deadletter import Message
 from engines.bullmq_rig import fresh
 from servers import Server
@@ -67,6 +67,41 @@ async def test_an_accepted_event_waits_in_the_main_queue_with_all_its_fields(rig
     assert PAYLOAD in message.body
     assert message.header("x-producer") == "gateway-api"
     assert message.idempotency_key == "courier-x:evt_123"
+
+
+QUEUED: dict[str, object] = {
+    "eventId": "evt_123",
+    "eventType": "shipment.status.updated",
+    "occurredAt": "2026-02-26T12:00:00Z",
+    "source": "courier-x",
+    "idempotencyKey": "courier-x:evt_123",
+    "traceId": "req_a1b2c3",
+    "signatureMeta.algorithm": "hmac-sha256",
+    "signatureMeta.timestamp": NOW,
+    "signatureMeta.signature": sign(SECRET, NOW, an_event()).hex(),
+    "payload": msgspec.json.decode(PAYLOAD),
+    "receivedAt": "2026-02-26T12:00:01Z",
+    "attempt": 1,
+}
+
+
+@pytest.mark.parametrize("field", QUEUED)
+async def test_a_queued_event_has_each_documented_field(rig: Rig, field: str) -> None:
+    rig.now = lambda: NOW + 0.5
+    await rig.post(an_event(), headers={"x-request-id": "req_a1b2c3"})
+
+    found = msgspec.json.decode((await queued(rig)).body)
+    for name in field.split("."):
+        found = found[name]
+
+    assert found == QUEUED[field]
+    assert type(found) is type(QUEUED[field])
+
+
+async def test_the_producer_names_itself(rig: Rig) -> None:
+    await rig.report()
+
+    assert (await queued(rig)).header("x-producer") == "gateway-api"
 
 
 async def test_times_are_queued_in_utc(rig: Rig) -> None:

@@ -114,8 +114,7 @@ async def test_a_letter_can_be_reviewed_without_replaying_and_reopened(rig: Rig)
 
     await letters.review([id_], ANNA)
     assert (await rig.letter()).head.state is State.REVIEWED
-    await letters.close([id_], ANNA)
-    assert (await letters.review([id_], ANNA)).moved == 0  # never backwards by itself
+    assert (await letters.review([id_], ANNA)).moved == 0  # it is reviewed already
     await letters.reopen([id_], ANNA)
 
     assert (await rig.letter()).head.state is State.PENDING
@@ -128,9 +127,22 @@ async def test_the_limit_counts_and_the_rest_stays(rig: Rig) -> None:
     sent = await (await desk(rig)).replay(Wish(limit=2, by=ANNA, wait=20))
 
     assert len(sent.ids) == 2
-    assert len(rig.stand.seen) == 2
-    states = sorted(one.head.state for one in await rig.letters())
-    assert states == [State.PENDING, State.REPLAYED, State.REPLAYED]
+    assert sorted(one.event_id for one in rig.stand.seen) == ["evt_1", "evt_2"]  # the oldest
+    states = {one.head.business_key: one.head.state for one in await rig.letters()}
+    assert states["courier-x:evt_3"] is State.PENDING
+    assert sorted(states.values()) == [State.PENDING, State.REPLAYED, State.REPLAYED]
+
+
+async def test_what_is_left_alone_does_not_count_for_the_limit(rig: Rig) -> None:
+    await died(rig, "evt_1", "evt_2")
+    await rig.report("evt_1")
+    await rig.work()
+    await rig.until("processed", "courier-x:evt_1")
+
+    sent = await (await desk(rig)).replay(Wish(limit=1, by=ANNA, wait=20))
+
+    assert len(sent.ids) == 1
+    assert [one.event_id for one in rig.stand.seen] == ["evt_1", "evt_2"]
 
 
 async def test_letters_can_be_chosen_by_what_they_are(rig: Rig) -> None:

@@ -27,7 +27,7 @@ from deadletter.kit import MailboxEngine
 from deadletter.ports.broker import Note, QueueInfo, QueueOptions
 from deadletter.ports.features import Durability, Features
 
-from .jobs import Job, Retention, added_at, arguments, deliveries, read_retention
+from .jobs import Job, Retention, added_at, arguments, count_release, deliveries, read_retention
 from .schedulers import ScheduledJobs
 from .scripts import NOTE, PURGE, REGISTRY, VERBS, Keys
 
@@ -83,11 +83,22 @@ class Queue(MailboxClient):
     verbs = VERBS
 
     def __init__(
-        self, runner: ScriptRunner, registry: Registry, name: str, retention: Retention
+        self,
+        runner: ScriptRunner,
+        registry: Registry,
+        name: str,
+        retention: Retention,
+        attempt_field: str = "",
     ) -> None:
         keys, signals = registry.keys.queue(name), registry.keys.signals(name)
         usual = retention.completed, retention.failed
-        settling = Settling(self.ask, VERBS.settle, *usual, with_ends=True)
+        settling = Settling(
+            self.ask,
+            VERBS.settle,
+            *usual,
+            with_ends=True,
+            details=lambda released: count_release(released, attempt_field),
+        )
         super().__init__(runner, registry, name, keys=keys, signals=signals, settling=settling)
         self.scheduled = ScheduledJobs(self)
         self.worker = registry.keys.worker(name)
@@ -132,10 +143,15 @@ class BullBroker(Mailboxes[Queue]):
     """All queues with one prefix."""
 
     def __init__(
-        self, runner: ScriptRunner, registry: Registry, features: Features, retention: Retention
+        self,
+        runner: ScriptRunner,
+        registry: Registry,
+        features: Features,
+        retention: Retention,
+        attempt_field: str = "",
     ) -> None:
         def new_queue(name: str) -> Queue:
-            return Queue(runner, registry, name, retention)
+            return Queue(runner, registry, name, retention, attempt_field)
 
         super().__init__(runner, new_queue, registry, features)
 
@@ -176,6 +192,7 @@ class Options(ServerOptions, frozen=True, kw_only=True):
     prefix: str = "bull"  # of all keys, as in BullMQ's own options
     remove_on_complete: str = "false"
     remove_on_fail: str = "false"
+    attempt_field: str = ""  # of the data, in which attempts are counted
 
 
 URL: Final = url_form("BullMQ", Options, "bullmq")
@@ -185,9 +202,14 @@ class BullEngine(MailboxEngine):
     """Queues of BullMQ on one server. It keeps neither letters nor a ledger."""
 
     def __init__(
-        self, runner: ScriptRunner, keys: Keys, features: Features, retention: Retention
+        self,
+        runner: ScriptRunner,
+        keys: Keys,
+        features: Features,
+        retention: Retention,
+        attempt_field: str = "",
     ) -> None:
-        broker = BullBroker(runner, Registry(runner, keys), features, retention)
+        broker = BullBroker(runner, Registry(runner, keys), features, retention, attempt_field)
         super().__init__(broker, features)
         self._runner = runner
 
@@ -208,4 +230,5 @@ async def connect(url: str, *, now: Now = server_time) -> BullEngine:
             " single server, or redis://"
         )
     features = replace(FEATURES, durability=server.durability)
-    return BullEngine(connect_server(address, now), keys, features, retention)
+    runner = connect_server(address, now)
+    return BullEngine(runner, keys, features, retention, said.options.attempt_field)

@@ -14,12 +14,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from deadletter.brokers.redis_common.attempt_field import count_attempt, restore_data
 from deadletter.brokers.redis_common.job_envelope import opened, sealed
 from deadletter.brokers.redis_common.script_runner import when_stored
 from deadletter.core.errors import ConfigError, Refused
 from deadletter.core.message import Delivery, Lineage, Message
 from deadletter.core.text import encode_document
 from deadletter.kit import EPOCH, micros
+from deadletter.ports.broker import Released
 
 NAME: Final = "bullmq-name"
 OPTIONS: Final = "bullmq-opts"
@@ -59,6 +61,7 @@ class Job(NamedTuple):
     failure: bytes  # why BullMQ would have it fail
     lineage: bytes  # the letter that it is a copy of, if an intake put it back
     scheduler: bytes
+    counted: bytes  # what the data was before its attempts were counted in it
 
 
 def arguments(mailbox: str, message: Message) -> tuple[str | bytes | int, ...]:
@@ -94,6 +97,8 @@ def _delivery(mailbox: str, token: str, job: Job) -> Delivery:
 
 
 def _message(job: Job) -> Message:
+    if job.counted:
+        job = job._replace(data=restore_data(job.data, job.counted))
     ours = opened(job.envelope, job.data) if job.envelope else None
     message = ours or _foreign(job)
     if message.expires_at is None and job.expires_at:
@@ -159,6 +164,14 @@ def _trace(options: bytes) -> dict[str, str]:
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, RecursionError):
         return {}
     return {name: value for name, value in carrier.items() if isinstance(value, str)}
+
+
+def count_release(released: Released, field: str) -> tuple[bytes, bytes]:
+    """Return a job's data with its next attempt, and what it was; both empty if it stays."""
+    if not (field and released.charged):
+        return b"", b""
+    delivery = released.delivery
+    return count_attempt(delivery.message.body, field, delivery.charged) or (b"", b"")
 
 
 def _text(value: bytes) -> str:

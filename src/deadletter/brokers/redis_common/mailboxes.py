@@ -95,11 +95,13 @@ class Settling:
         script: Script,
         *before: Argument,
         with_ends: bool = False,
+        details: Callable[[Released], tuple[Argument, ...]] = lambda _: (),
     ) -> None:
         self._ask = ask
         self._script = script
         self._before = before  # the first arguments of the script
         self._with_ends = with_ends  # whether the script gets results and histories
+        self._details = details  # more arguments for each release
         self._unclear: set[Receipt] = set()
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
@@ -121,7 +123,7 @@ class Settling:
     async def _settle(self, settlements: Sequence[Settlement], *, again: bool) -> list[bool]:
         if not settlements:
             return []
-        args = (*self._before, *_arguments(settlements, with_ends=self._with_ends))
+        args = (*self._before, *self._arguments(settlements))
         try:
             said = await retry_unanswered(
                 lambda repeated: self._ask(self._script, int(again or repeated), *args)
@@ -133,20 +135,19 @@ class Settling:
             raise
         return [answer == 1 for answer in said]
 
-
-def _arguments(settlements: Sequence[Settlement], *, with_ends: bool) -> list[Argument]:
-    """Return arguments: runs with the same token and fate, in the given order."""
-    args: list[Argument] = []
-    for (token, fate), run in groupby(settlements, _kind):
-        given = list(run)
-        args += token, fate, len(given)
-        for settlement in given:
-            args.append(settlement.delivery.receipt[0])
-            if isinstance(settlement, Released):
-                args += _tail(settlement)
-            elif with_ends:
-                args += settlement.result or b"", settlement.history or ""
-    return args
+    def _arguments(self, settlements: Sequence[Settlement]) -> list[Argument]:
+        """Return arguments: runs with the same token and fate, in the given order."""
+        args: list[Argument] = []
+        for (token, fate), run in groupby(settlements, _kind):
+            given = list(run)
+            args += token, fate, len(given)
+            for settlement in given:
+                args.append(settlement.delivery.receipt[0])
+                if isinstance(settlement, Released):
+                    args += (*_tail(settlement), *self._details(settlement))
+                elif self._with_ends:
+                    args += settlement.result or b"", settlement.history or ""
+        return args
 
 
 def _kind(settlement: Settlement) -> tuple[str, str]:

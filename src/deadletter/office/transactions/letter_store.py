@@ -11,7 +11,16 @@ from msgspec.structs import replace
 from deadletter.core.audit import Examined, act
 from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
 from deadletter.core.grouping import Asked, GroupLimit, GroupRule, Regrouping, check_standing
-from deadletter.core.letter import By, DeadLetter, Edit, Group, GroupStatus, Standing, State
+from deadletter.core.letter import (
+    By,
+    DeadLetter,
+    Edit,
+    Group,
+    GroupStatus,
+    ReviewOrder,
+    Standing,
+    State,
+)
 from deadletter.core.letter_filing import check_expiry
 from deadletter.core.message import Message
 from deadletter.core.replay_rules import check_news
@@ -45,6 +54,7 @@ class TransactionalLetters(ABC):
 
     ids_at_once: ClassVar[int] = 10_000  # in one transaction, so that others wait briefly
     regroupings_at_once: ClassVar[int] = 1
+    review_order: ReviewOrder = ReviewOrder.FREE
 
     def __init__(self, clock: Clock, group_limit: GroupLimit) -> None:
         self._clock = clock
@@ -152,9 +162,11 @@ class TransactionalLetters(ABC):
         now = self._clock.now()
         return await self.transact(lambda store: letters.purge(store, ids, by, now))
 
-    async def expire(self, *, before: dict[State, datetime], by: By, limit: int = 1000) -> int:
-        """Delete up to `limit` letters of finished states that died before a time."""
-        check_expiry(before)
+    async def expire(
+        self, *, before: dict[State, datetime], by: By, limit: int = 1000, unreviewed: bool = False
+    ) -> int:
+        """Delete up to `limit` letters that died before the time of their state, audited."""
+        check_expiry(before, unreviewed=unreviewed)
         now = self._clock.now()
         return await self.transact(lambda store: letters.expire(store, before, by, limit, now))
 
@@ -222,7 +234,7 @@ class TransactionalLetters(ABC):
     ) -> Sequence[ReplayTaken]:
         """Claim the next letters of a running campaign: they are `replaying` now."""
         now = self._clock.now()
-        request = replays.ReplayRequest(campaign, limit, leave_out, keys)
+        request = replays.ReplayRequest(campaign, limit, leave_out, keys, self.review_order)
         return await self.transact(lambda store: replays.take_replays(store, request, now))
 
     async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:

@@ -74,7 +74,7 @@ async def purge(store: LetterOperations, ids: Sequence[str], by: By, now: dateti
 async def expire(
     store: LetterOperations, before: Mapping[State, datetime], by: By, limit: int, now: datetime
 ) -> int:
-    """Delete the oldest letters of finished states; return the number of deleted letters."""
+    """Delete the oldest letters of these states; return the number of deleted letters."""
     found: list[Brief] = []
     for state, time in before.items():
         if len(found) < limit:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from deadletter.core.audit import act
 from deadletter.core.campaign import CampaignState, Outcome
-from deadletter.core.letter import By, State
+from deadletter.core.letter import By, ReviewOrder, State
 from deadletter.core.replay_rules import Candidate, judge
 from deadletter.ports.letters import KeyProgress, ReplayItems, ReplayNext, ReplayTaken
 
@@ -25,6 +25,7 @@ class ReplayRequest(Struct, frozen=True):
     limit: int
     leave_out: frozenset[str] | None = None
     keys: int | None = None  # the most letters that did not wait for another of their key
+    order: ReviewOrder = ReviewOrder.FREE
 
 
 class ReplayRound(ABC):
@@ -40,6 +41,7 @@ class ReplayRound(ABC):
     def __init__(self, store: LetterOperations, now: datetime) -> None:
         self.store = store
         self.now = now
+        self._order = ReviewOrder.FREE
         self._sending: list[int] = []  # ordinals: nothing before the first is being sent
 
     @abstractmethod
@@ -51,6 +53,7 @@ class ReplayRound(ABC):
         course = await existing(self.store, request.campaign)
         if course.state is not CampaignState.RUNNING:
             return None
+        self._order = request.order
         leave_out = request.leave_out or frozenset()
         left = request.limit - await self._resume(course, request.limit)
         if course.keyed and left > 0:
@@ -74,7 +77,7 @@ class ReplayRound(ABC):
     ) -> int:
         """Claim letters of planned items, skip the others; return the number of the former."""
         letters = await self.store.find_candidates(course, ordinals, bodies=self.with_bodies)
-        going = judge(ordinals, letters, course.cap, leave_out)
+        going = judge(ordinals, letters, course.cap, leave_out, self._order)
         if going.letters:
             await self.send(course, going.letters, 1)
             await self.store.take_items(course, going, self.outcome, self.now)

@@ -4,6 +4,8 @@ Office and ledger in a MongoDB database; messages stay where they are.
     mongodb://user:password@host:27017/name?replicaSet=rs0
     mongodb+srv://…     the same, with the servers looked up
     ?prefix=shop_       before the name of every collection
+    ?documents=courier  gives documents the fields of the courier gateway as well
+    ?review=in-order    lets people replay only what is reviewed, and close what is replayed
 """
 
 from deadletter.kit import client_library

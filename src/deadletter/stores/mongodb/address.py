@@ -21,6 +21,8 @@ class Options(Struct, frozen=True):
     """Parameters of a MongoDB URL that are ours."""
 
     prefix: Annotated[str, Meta(pattern=_NAME, description=_EXPECTED)] = ""
+    documents: Annotated[str, Meta(pattern=r"^courier\Z", description="courier")] = ""
+    review: Annotated[str, Meta(pattern=r"^(free|in-order)\Z", description="free or in-order")] = ""
 
 
 URL: Final = UrlForm(
@@ -42,6 +44,7 @@ class Address(Struct, frozen=True, kw_only=True):
     where: str  # without user and password
     database: str
     prefix: str
+    ours: Options
     options: dict[str, str]  # for the client library, in `url` too
 
     @property
@@ -70,6 +73,7 @@ def read_url(url: str) -> Address:
         where=f"{read.where}/{database}",
         database=database,
         prefix=read.options.prefix,
+        ours=read.options,
         options=read.client_options,
     )
 

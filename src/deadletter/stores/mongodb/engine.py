@@ -21,6 +21,7 @@ from deadletter.ports.features import Clock, Dice, Durability, Features
 from deadletter.ports.letters import LetterStore
 
 from .address import ERRORS, HINT, Address, read_url
+from .conventions import Conventions, settle_conventions
 from .database import Client, Database, connect
 from .groups import fill
 from .ledger import MongodbLedger
@@ -54,7 +55,7 @@ _OLDEST: Final = 13  # the wire version of MongoDB 5.0, the first with snapshot 
 
 async def open_checked(
     address: Address, dice: Dice, *, make: bool = True
-) -> tuple[Database, Features]:
+) -> tuple[Database, Features, Conventions]:
     """
     Connect, bring the collections up to date and return the server's features.
 
@@ -74,12 +75,13 @@ async def open_checked(
             await _check_made(database, address)
         await prepare(database.there)
         await fill(database.there)
+        conventions = await settle_conventions(database.there, address.ours)
     except BaseException as error:
         await client.close()
         if isinstance(error, ERRORS.known):
             raise ERRORS.translate_opening(error, address.name, HINT) from error
         raise
-    return database, features
+    return database, features, conventions
 
 
 async def _check_made(database: Database, address: Address) -> None:
@@ -159,11 +161,15 @@ def _refuse() -> NoReturn:
 class MongodbEngine:
     """Office and ledger in one database, for any number of processes."""
 
-    def __init__(self, db: Database, features: Features, clock: Clock) -> None:
+    def __init__(
+        self, db: Database, features: Features, clock: Clock, conventions: Conventions
+    ) -> None:
         self.features = features
         self.broker: Broker = NoMailboxes(features)
-        self.letters: LetterStore | None = MongodbLetters(db, clock=clock, features=features)
-        self.ledger: Ledger | None = MongodbLedger(db)
+        self.letters: LetterStore | None = MongodbLetters(
+            db, clock=clock, features=features, review_order=conventions.review
+        )
+        self.ledger: Ledger | None = MongodbLedger(db, fields=conventions.keys)
         # Claims elsewhere and letters here are never one transaction.
         self.atomic_burial: AtomicBurial | None = None
         self.atomic_replay: AtomicReplay | None = None
@@ -176,5 +182,5 @@ class MongodbEngine:
 
 async def open_database(url: str, *, clock: Clock, dice: Dice, make: bool = True) -> MongodbEngine:
     """Open the database of a URL; create its collections unless they exist."""
-    db, features = await open_checked(read_url(url), dice, make=make)
-    return MongodbEngine(db, features, clock)
+    db, features, conventions = await open_checked(read_url(url), dice, make=make)
+    return MongodbEngine(db, features, clock, conventions)

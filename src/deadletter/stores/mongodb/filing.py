@@ -14,6 +14,7 @@ from deadletter.core.text import shown, stored
 from deadletter.office.transactions.operations import FiledCounts
 
 from . import groups
+from .conventions import death_fields, letter_fields
 from .database import Turn
 from .letters_documents import INLINE, KNOWN, changing, document_of, known_of, parts_of
 from .schema import Document
@@ -36,7 +37,8 @@ class MongodbFiling(MongodbReads):
         parts: list[Document] = []
         for known, letter in letters:
             seq = self._turn.next_seq()
-            documents.append(document_of(known, letter, seq, self.sealing))
+            more = letter_fields(self._turn.numbers, replace(letter, head=known.head))
+            documents.append(more | document_of(known, letter, seq, self.sealing))
             parts += parts_of(letter.id, letter.message.body, seq)
         if documents:
             await self._there.letters.insert_many(documents, session=self._session)
@@ -48,10 +50,11 @@ class MongodbFiling(MongodbReads):
 
     async def rewrite_letters(self, letters: Sequence[Known]) -> None:
         """Write the heads and stories of letters that died again."""
-        changes = [
-            UpdateOne({"_id": one.head.id}, {"$set": changing(one, one.seq, self.sealing)})
-            for one in letters
-        ]
+        changes = []
+        for one in letters:
+            more = death_fields(self._turn.numbers, one)
+            change = more | changing(one, one.seq, self.sealing)
+            changes.append(UpdateOne({"_id": one.head.id}, {"$set": change}))
         await self._there.letters.bulk_write(changes, session=self._session)
 
     async def count_filed(self, counts: FiledCounts) -> list[str]:

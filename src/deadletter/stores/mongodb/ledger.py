@@ -17,6 +17,7 @@ from pymongo.errors import BulkWriteError
 from deadletter.core.text import stored
 from deadletter.office.transactions.ledger import Ended, Entry, LedgerOperations, Name, StoredLedger
 from deadletter.ports.engine import DIGEST, LedgerState
+from deadletter.profiles.documents import KeyFields
 
 from .database import Database
 from .letters_documents import octets
@@ -77,18 +78,24 @@ class ServerTime:
 class MongodbLedger(StoredLedger):
     """Idempotency: what has been done already, and what is being done now."""
 
-    def __init__(self, db: Database, time: ServerTime | None = None) -> None:
+    def __init__(
+        self, db: Database, time: ServerTime | None = None, fields: KeyFields | None = None
+    ) -> None:
         super().__init__()
         self._db = db
+        self._fields = fields
         self._time = time or ServerTime()
 
     async def transact(self, work: Callable[[LedgerOperations], Coroutine[Any, Any, T]]) -> T:
         """Run operations; each part stands for itself, and none overwrites what others changed."""
-        return await work(_Operations(self._db, self._time.expression))
+        return await work(self._operations())
 
     async def find(self, names: Collection[Name]) -> dict[Name, Entry]:
         """Return the entries of keys."""
-        return await _Operations(self._db, self._time.expression).find(names)
+        return await self._operations().find(names)
+
+    def _operations(self) -> "_Operations":
+        return _Operations(self._db, self._time.expression, self._fields)
 
     async def delete_expired(self, limit: int) -> int:
         """Delete finished keys whose time to live is over; return their number."""
@@ -113,9 +120,10 @@ class MongodbLedger(StoredLedger):
 
 
 class _Operations:
-    def __init__(self, db: Database, now: Any) -> None:
+    def __init__(self, db: Database, now: Any, fields: KeyFields | None) -> None:
         self._db = db
         self._now = now
+        self._fields = fields
         self._generations: dict[bytes, int] = {}  # of digests that were found
 
     async def find(self, names: Collection[Name]) -> dict[Name, Entry]:
@@ -164,6 +172,7 @@ class _Operations:
                             "state": state.value,
                             "expire_at": expire_at,
                             "path": ended_path(self._now, state.value),
+                            **self._ended(state.value, expire_at),
                         }
                     }
                 ],
@@ -207,10 +216,30 @@ class _Operations:
             "token": after.token,
             "due": {"$add": [self._now, lease]},
             "path": begun_path(self._now, after.generation),
+            **self._begun(name, after.generation),
         }
         if after.digests:
             claim["digests"] = {"$literal": self._digests(after.digests, after.generation)}
         return UpdateOne(which, [{"$replaceWith": claim}], upsert=before is None)
+
+    def _begun(self, name: Name, generation: int) -> Document:
+        """Return the fields for others of a key that is claimed."""
+        if (fields := self._fields) is None:
+            return {}
+        made = {"$cond": [_is_new(generation), 0, {"$ifNull": [f"${fields.attempts}", 0]}]}
+        return {
+            fields.key: {"$literal": stored(name[1])},
+            fields.state: LedgerState.PROCESSING.value,
+            fields.attempts: {"$add": [made, 1]},
+            fields.first_seen_at: {"$ifNull": [f"${fields.first_seen_at}", self._now]},
+            fields.changed_at: self._now,
+        }
+
+    def _ended(self, state: str, expire_at: Document) -> Document:
+        """Return the fields for others of a key that is finished."""
+        if (fields := self._fields) is None:
+            return {}
+        return {fields.state: state, fields.changed_at: self._now, fields.expires_at: expire_at}
 
     def _digests(self, digests: bytes, generation: int) -> list[Document]:
         """Return digests one by one, each with the generation that was claimed with it."""

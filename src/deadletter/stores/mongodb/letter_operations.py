@@ -15,6 +15,7 @@ from deadletter.office.transactions.operations import Brief, Revision, Seals
 
 from . import groups
 from .campaigns import BRIEF, brief_of
+from .conventions import state_fields
 from .filing import MongodbFiling
 from .letters_documents import HEAD, INLINE, get, head_of, parts_of, place
 from .replays import ReplayOperations
@@ -42,9 +43,10 @@ class MongodbOperations(MongodbFiling, ReplayOperations):
 
     async def set_state(self, letters: Sequence[Brief], state: State) -> None:
         """Write another state into letters."""
+        changes = state_fields(self._turn.numbers, state) | {"state": state.value}
         await self._there.letters.update_many(
             {"_id": {"$in": [brief.id for brief in letters]}},
-            {"$set": {"state": state.value}, "$inc": {"revision": 1}},
+            {"$set": changes, "$inc": {"revision": 1}},
             session=self._session,
         )
 

@@ -8,7 +8,7 @@ from pymongo import ReturnDocument
 
 from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
 from deadletter.core.grouping import Asked, GroupLimit, GroupRule
-from deadletter.core.letter import AuditEntry, DeadLetter, Group, State
+from deadletter.core.letter import AuditEntry, DeadLetter, Group, ReviewOrder, State
 from deadletter.core.message import Message
 from deadletter.core.query import (
     EVERYTHING,
@@ -69,8 +69,16 @@ class MongodbLetters(TransactionalLetters):
 
     ids_at_once = 2_000  # in a turn, so that nobody waits long for the next
 
-    def __init__(self, db: Database, *, clock: Clock, features: Features) -> None:
+    def __init__(
+        self,
+        db: Database,
+        *,
+        clock: Clock,
+        features: Features,
+        review_order: ReviewOrder = ReviewOrder.FREE,
+    ) -> None:
         self.features = features
+        self.review_order = review_order
         self._db = db
         super().__init__(clock, GroupLimit())
 

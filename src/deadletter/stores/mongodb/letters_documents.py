@@ -27,7 +27,7 @@ from deadletter.core.replay_rules import sortable_position
 from deadletter.core.seals import Sealing
 from deadletter.core.text import shown, stored
 
-from .schema import Collections, Document
+from .schema import LARGE, Collections, Document
 
 # Times as documents hold them.
 #
@@ -79,15 +79,15 @@ PART: Final = 8_000_000  # bytes of a body in one document of its own
 _MOST: Final = 8  # parts of one body: its letter is kept in one transaction
 
 HEAD: Final = dict.fromkeys(
-    ("dead_at", "digest", "frame", "rest", "body", "history", "seal", "story_seal"), 0
+    ("dead_at", "digest", "frame", "rest", "body", "history", "seal", "story_seal", *LARGE), 0
 )
 """What is left out where heads are read."""
 
-OPENED: Final = dict.fromkeys(("dead_at", "frame", "history", "seal", "story_seal"), 0)
+OPENED: Final = dict.fromkeys(("dead_at", "frame", "history", "seal", "story_seal", *LARGE), 0)
 """What is left out where a search looks into letters."""
 
-WHOLE: Final = {"dead_at": 0}
-KNOWN: Final = dict.fromkeys(("dead_at", "rest", "body"), 0)
+WHOLE: Final = dict.fromkeys(("dead_at", *LARGE), 0)
+KNOWN: Final = dict.fromkeys(("dead_at", "rest", "body", *LARGE), 0)
 
 # In a document they are called what they are called in a head.
 _TEXTS: Final = (

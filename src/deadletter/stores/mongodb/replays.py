@@ -16,6 +16,7 @@ from deadletter.office.transactions.operations import Brief, CampaignPosition, R
 from deadletter.ports.letters import KeyProgress, ReplayItems, ReplayNext
 
 from .campaigns import CampaignOperations, CampaignTally
+from .conventions import state_fields
 from .database import Turn
 from .letters_documents import bodies, check_body, number, time
 from .schema import Document
@@ -105,7 +106,11 @@ class ReplayOperations(CampaignOperations):
         for one in going.letters:
             by_generation[one.replays + 1].append(one)
         for generation, some in by_generation.items():
-            out = {"state": State.REPLAYING.value, "replays": generation}
+            out = {
+                **state_fields(self._turn.numbers, State.REPLAYING),
+                "state": State.REPLAYING.value,
+                "replays": generation,
+            }
             await self._there.letters.update_many(
                 {"_id": {"$in": [one.id for one in some]}},
                 {"$set": out, "$inc": {"revision": 1}},

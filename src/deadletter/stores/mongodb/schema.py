@@ -64,6 +64,9 @@ class Collections(Struct, frozen=True):
     windows: Collection  # when brakes were open
 
 
+LARGE: Final = ("payloadSnapshot", "attemptHistory")
+"""Fields for others that are left out where letters are read, see `conventions`."""
+
 _NAMES: Final = {
     "letters": "dead_letter_events",
     "parts": "dead_letter_parts",

@@ -10,7 +10,7 @@ end
 local READ = {
   'data', 'dlq', 'name', 'opts', 'timestamp', 'ats', 'atm', 'dlq:first', 'dlq:story',
   'dlq:expires', 'dlq:suspect', 'stc', 'dlq:stc', 'dlq:held', 'processedOn', 'priority', 'defa',
-  'dlq:charged', 'dlq:fate', 'dlq:lineage', 'rjk',
+  'dlq:charged', 'dlq:fate', 'dlq:lineage', 'rjk', 'dlq:counted',
 }
 
 local function read(id)
@@ -66,11 +66,12 @@ local function take(id, job, token, lease, held)
   call('ZREM', suspects, id)
   tell('active', id, 'prev', 'waiting')
   -- data, envelope, name, options, timestamp, attempts, charged before, first, story, expiry,
-  -- how it is held, why BullMQ would have it fail, the letter it is a copy of, its scheduler
+  -- how it is held, why BullMQ would have it fail, the letter it is a copy of, its scheduler,
+  -- what the data was before its attempts were counted in it
   local got = job.got
   return {
     id, got[1] or '', got[2] or '', got[3], got[4] or '', got[5] or '', job.ats, text(job.charged),
-    began, got[9] or '', got[10] or '', held, job.defer or '', got[20] or '', got[21] or '',
+    began, got[9] or '', got[10] or '', held, job.defer or '', got[20] or '', got[21] or '', got[22] or '',
   }
 end
 

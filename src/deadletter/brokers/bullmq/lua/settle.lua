@@ -3,7 +3,8 @@
 --         token, fate, how many, and for each of them: id, what it returned (JSON), its story
 --       or, to hand them back:
 --         token, 'release', how many, and for each of them: id, delay, spared (0 or 1),
---         still a suspect (0 or 1), whether there is a story (0 or 1), the story
+--         still a suspect (0 or 1), whether there is a story (0 or 1), the story,
+--         the data with its attempts counted, what it was before ('': it stays as it is)
 -- Answers 1 for each that was theirs to give. Asked again, because the first answer
 -- got lost, what is as they wanted it counts as theirs.
 local again, answers, settled = ARGV[2] == '1', {}, {}
@@ -46,6 +47,9 @@ local function hand_back(id, place)
   if ARGV[place + 4] == '1' then
     call('HSET', key, 'dlq:story', ARGV[place + 5])
     show(key, ARGV[place + 5])
+  end
+  if ARGV[place + 7] ~= '' then
+    call('HSET', key, 'data', ARGV[place + 6], 'dlq:counted', ARGV[place + 7])
   end
   if job.expires then call('ZADD', expiry, job.expires, id) end
   local due = due_at(wanted, job.expires)
@@ -91,7 +95,7 @@ while place <= #ARGV do
       ours = is_as_wanted(id, token, fate)
     end
     answers[#answers + 1] = ours and 1 or 0
-    place = place + (fate == 'release' and 6 or 3)
+    place = place + (fate == 'release' and 8 or 3)
   end
 end
 if ended > 0 then

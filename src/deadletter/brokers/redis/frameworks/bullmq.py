@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
+from deadletter.brokers.redis_common.attempt_field import restore_data
 from deadletter.brokers.redis_common.job_envelope import opened, sealed
 from deadletter.core.errors import Refused
 from deadletter.core.message import Lineage, Message
@@ -25,13 +26,14 @@ from deadletter.intake.dialects import Found, Origin, lineage_headers
 
 from .framework import Client, Job, job_of, oldest, packed, text, told
 
+_COUNTED: Final = b"dlq:counted"  # what the data was before its attempts were counted in it
 # Of the runs that failed: without them it starts over. Both spellings are BullMQ's.
 _OVER: Final = frozenset(
     (
         *(b"finishedOn", b"processedOn", b"failedReason", b"stacktrace", b"defa"),
         *(b"atm", b"ats", b"attemptsMade", b"stc", b"returnvalue", b"progress"),
         *(b"pb", b"dlq:token", b"dlq:held", b"dlq:first", b"dlq:lease", b"dlq:story"),
-        *(b"dlq:suspect", b"dlq:stc", b"dlq:charged", b"dlq:fate"),
+        *(b"dlq:suspect", b"dlq:stc", b"dlq:charged", b"dlq:fate", _COUNTED),
     )
 )
 _ENVELOPE: Final = b"dlq"  # what our own messages have beyond a job
@@ -215,7 +217,8 @@ def _home(queue: str, origin: Origin) -> str:
 
 
 def _found(queue: str, id: bytes, fields: dict[bytes, bytes], logs: Sequence[bytes]) -> Found:
-    data = fields.get(b"data", b"")
+    stored = fields.get(b"data", b"")
+    data = restore_data(stored, fields.get(_COUNTED, b""))
     ours = opened(fields[_ENVELOPE], data) if _ENVELOPE in fields else None
     about = told(fields, limit=_SHOWN, without=_UNSHOWN)
     if _STORY in fields:
@@ -232,7 +235,7 @@ def _found(queue: str, id: bytes, fields: dict[bytes, bytes], logs: Sequence[byt
         key=ours.key if ours else None,
         reply_to=ours.reply_to if ours else None,
         content_type=ours.content_type if ours else "application/json",
-        raw=packed(id, _kept(fields, data, logs)),
+        raw=packed(id, _kept(fields, stored, logs)),
         receipt=id,
     )
 

@@ -10,7 +10,7 @@ local TURN, WEEK = 4294967296, 604800000
 local OVER = {
   'finishedOn', 'processedOn', 'failedReason', 'stacktrace', 'atm', 'ats', 'attemptsMade', 'stc', 'returnvalue',
   'defa', 'progress', 'pb', 'dlq:token', 'dlq:held', 'dlq:first', 'dlq:lease', 'dlq:story', 'dlq:suspect',
-  'dlq:stc', 'dlq:charged', 'dlq:fate',
+  'dlq:stc', 'dlq:charged', 'dlq:fate', 'dlq:counted',
 }
 local time = call('TIME')
 local ms = time[1] * 1000 + math.floor(time[2] / 1000)

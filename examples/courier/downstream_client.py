@@ -1,4 +1,4 @@
-"""Handing an event to the system downstream, and what its answers mean."""
+"""The client of the downstream system, and its answers as errors."""
 
 import errno
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from .event import Event, encoded
 
-_LONGEST: Final = 300  # characters of what it said
+_LONGEST: Final = 300  # characters of its message
 
 
 class DownstreamFailed(Exception):
-    """It did not take the event; `code` and `status_code` are for the classifier."""
+    """The event was not accepted; `code` and `status_code` are for the classifier."""
 
     def __init__(self, text: str, *, code: str = "", status: int | None = None) -> None:
         super().__init__(text)
@@ -25,15 +25,15 @@ class DownstreamFailed(Exception):
         self.retry_after: str | None = None
 
 
-class _Said(Struct, frozen=True):
-    """What may be told of an error."""
+class _ErrorBody(Struct, frozen=True):
+    """The body of an error response, as far as it is known."""
 
     code: str = ""
     message: str = ""
 
 
 class Downstream:
-    """The system that events are for, over HTTP."""
+    """The downstream system, over HTTP."""
 
     def __init__(self, url: str, *, seconds: float) -> None:
         self._url = url
@@ -51,7 +51,7 @@ class Downstream:
         await self._client.aclose()
 
     async def hand_over(self, event: Event, *, attempt: int) -> None:
-        """Hand it over; its key goes along, for whoever must not do it twice."""
+        """Send an event with its idempotency key. Raises DownstreamFailed if that fails."""
         told = replace(event, attempt=attempt, signature_meta=None)
         try:
             answer = await self._client.post(
@@ -75,9 +75,9 @@ class Downstream:
 
 def _refusal(answer: httpx.Response) -> DownstreamFailed:
     try:
-        said = msgspec.json.decode(answer.content, type=_Said)
+        said = msgspec.json.decode(answer.content, type=_ErrorBody)
     except msgspec.MsgspecError:
-        said = _Said()
+        said = _ErrorBody()
     text = f"answered {answer.status_code}: {said.message[:_LONGEST]}"
     error = DownstreamFailed(text, code=said.code, status=answer.status_code)
     error.retry_after = answer.headers.get("retry-after")
@@ -85,7 +85,7 @@ def _refusal(answer: httpx.Response) -> DownstreamFailed:
 
 
 def _network_code(error: BaseException) -> str:
-    """ECONNREFUSED and its like, wherever the client has put it."""
+    """Return the name of the network error, such as ECONNREFUSED."""
     for one in _causes(error):
         if isinstance(one, OSError) and one.errno is not None:
             return errno.errorcode.get(one.errno, "")

@@ -3,8 +3,8 @@ Signatures: HMAC-SHA256 over the timestamp and the raw bytes of the body.
 
     signature = HMAC(secret, "<unix seconds>." + body), hex or base64
 
-The timestamp is signed as well, or anybody could freshen an old request. Within the
-window a repeated request passes and ends as a duplicate in the worker's ledger.
+The timestamp is signed as well; otherwise anybody could send an old request with a new time.
+A request that is repeated within the window passes, and ends as a duplicate in the ledger.
 """
 
 import hmac
@@ -22,17 +22,17 @@ _DIGITS: Final = 12  # of a timestamp, for the next few thousand years
 
 
 class InvalidSignature(Exception):
-    """One answer for everything that may be wrong: details help who guesses."""
+    """An invalid signature. It has no details, which would help attackers."""
 
 
 def sign(secret: str, timestamp: int, body: bytes) -> bytes:
-    """The signature of a body at a time."""
+    """Return the signature of a body at a time."""
     told = b"%d." % timestamp + body
     return hmac.digest(secret.encode(), told, "sha256")
 
 
 def signed_headers(secret: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The headers a courier sends with a body."""
+    """Return the headers that a courier sends with a body."""
     return {
         SIGNATURE: sign(secret, timestamp, body).hex(),
         TIMESTAMP: str(timestamp),
@@ -43,7 +43,7 @@ def signed_headers(secret: str, timestamp: int, body: bytes) -> dict[str, str]:
 def verified(
     secret: str, headers: Mapping[str, str], body: bytes, *, now: float, window: float
 ) -> SignatureMeta:
-    """How a request is signed; InvalidSignature unless it is, and just now."""
+    """Return the signature of a request. Raises InvalidSignature if it is wrong or too old."""
     given = headers.get(SIGNATURE, "")
     stamp = headers.get(TIMESTAMP, "")
     algorithm = headers.get(SCHEME, ALGORITHM)
@@ -51,7 +51,7 @@ def verified(
         raise InvalidSignature
     timestamp = int(stamp)
     right = sign(secret, timestamp, body)
-    # Everything is compared, so that the time it takes tells nothing.
+    # Both forms are always compared, so that the time of the comparison reveals nothing.
     fits = _is_same(given.lower(), right.hex())
     fits |= _is_same(given, b64encode(right).decode())
     fits &= algorithm == ALGORITHM
