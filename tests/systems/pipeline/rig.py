@@ -16,42 +16,42 @@ from msgspec import Struct
 
 from pipeline.documents import Repository
 from pipeline.module_server import Abort, ModuleServer
-from pipeline.pipestream_pb2 import DlqMessage, PipeDoc, PipeStream, ProcessRequest, ProcessResponse
-from pipeline.reading import records
+from pipeline.pipestream_pb2 import DlqMessage, PipeDoc, PipeStream, ProcessDataRequest, ProcessDataResponse
+from pipeline.topic_records import records
 from servers.common import free_port
 from stage import Process, Stage
 
 BACKOFF: Final = 0.3  # seconds
 PATIENCE: Final = 90.0  # seconds, for a machine that has other things to do
 T = TypeVar("T")
-Act = Callable[[ProcessRequest], ProcessResponse]
+Act = Callable[[ProcessDataRequest], ProcessDataResponse]
 
 
-def well(request: ProcessRequest) -> ProcessResponse:
+def well(request: ProcessDataRequest) -> ProcessDataResponse:
     """The document, with one more word."""
     made = PipeDoc()
     made.CopyFrom(request.document)
     made.body += f" {request.stream.current_node_id[:8]}"
-    return ProcessResponse(success=True, output_document=made)
+    return ProcessDataResponse(success=True, document=made)
 
 
-def says_no(request: ProcessRequest) -> ProcessResponse:
-    return ProcessResponse(error_message="no text in this document")
+def says_no(request: ProcessDataRequest) -> ProcessDataResponse:
+    return ProcessDataResponse(error_message="no text in this document")
 
 
-def away(request: ProcessRequest) -> ProcessResponse:
+def away(request: ProcessDataRequest) -> ProcessDataResponse:
     raise Abort("UNAVAILABLE", "restarting")
 
 
-def wrong(request: ProcessRequest) -> ProcessResponse:
+def wrong(request: ProcessDataRequest) -> ProcessDataResponse:
     raise Abort("INVALID_ARGUMENT", "this is no picture")
 
 
-def buggy(request: ProcessRequest) -> ProcessResponse:
+def buggy(request: ProcessDataRequest) -> ProcessDataResponse:
     raise KeyError("language")
 
 
-def late(request: ProcessRequest) -> ProcessResponse:
+def late(request: ProcessDataRequest) -> ProcessDataResponse:
     time.sleep(1.0)
     return well(request)
 
@@ -60,7 +60,7 @@ class Call(Struct, frozen=True):
     """A module was asked."""
 
     at: float
-    request: ProcessRequest
+    request: ProcessDataRequest
 
 
 class Dead(Struct, frozen=True):
@@ -86,7 +86,7 @@ class Modules:
     def of(self, stream: str) -> list[Call]:
         return [call for call in self.calls if call.request.stream.stream_id == stream]
 
-    def __call__(self, request: ProcessRequest) -> ProcessResponse:
+    def __call__(self, request: ProcessDataRequest) -> ProcessDataResponse:
         self.calls.append(Call(time.time(), request))
         stream = request.stream
         acts = self._acts.get((stream.stream_id, stream.current_node_id), iter(()))

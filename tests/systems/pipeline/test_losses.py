@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from pipeline.pipestream_pb2 import ProcessRequest, ProcessResponse
+from pipeline.pipestream_pb2 import ProcessDataRequest, ProcessDataResponse
 from servers import Server
 from stage import Process, Stage
 from systems.pipeline.rig import Rig, away, served, well, wrong
@@ -81,7 +81,7 @@ def test_a_broker_that_goes_away_while_a_stream_is_given_up(
     gone = Event()
     with running(small):
 
-        def without_broker(request: ProcessRequest) -> ProcessResponse:
+        def without_broker(request: ProcessDataRequest) -> ProcessDataResponse:
             kafka_server.kill()
             gone.set()
             return wrong(request)

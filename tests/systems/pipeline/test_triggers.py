@@ -268,24 +268,3 @@ def test_a_stream_without_an_id_is_dead_lettered_too(rig: Rig) -> None:
     (dead,) = rig.wait_for("a dead letter", found)
 
     assert dead.error_message == "a stream without an id"
-
-
-def test_a_module_that_is_away_for_long_is_waited_for(rig: Rig) -> None:
-    """Nobody has to replay thousands of streams because a module was down."""
-    streams = [rig.stream("outage") for _ in range(20)]
-    for stream in streams:
-        rig.send("outage", stream)
-    brake = f'dlq_breaker_state{{mailbox="{rig.topic("outage")}"}}'
-    rig.wait_for("the brake", lambda: rig.metric(brake) == 1)
-    more = [rig.stream("outage") for _ in range(5)]
-    for stream in more:
-        rig.send("outage", stream)
-
-    rig.register("outage", rig.address)
-
-    dead = ids_of_dead(rig, "outage")
-    assert len(dead) <= 3  # what was past saving before it was known for an outage
-    for stream in (*streams, *more):
-        if stream.stream_id not in dead:
-            rig.calls(stream, 1)
-    rig.wait_for("the brake", lambda: rig.metric(brake) == 0)
