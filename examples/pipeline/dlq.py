@@ -75,10 +75,10 @@ def envelope_of(letter: DeadLetter) -> DlqMessage:
     )
     envelope.failed_at.FromDatetime(told.failed_at)
     stream = parsed(told.stream)
-    if stream is None:
-        envelope.unreadable = told.stream
-    else:
+    if stream is not None:
         envelope.stream.CopyFrom(stream)
+    if stream is None or stream.SerializeToString() != told.stream:
+        envelope.original_record = told.stream
     return envelope
 
 

@@ -71,7 +71,7 @@ class PipeStream(_message.Message):
     def __init__(self, stream_id: _Optional[str] = ..., document_ref: _Optional[_Union[DocumentReference, _Mapping]] = ..., current_node_id: _Optional[str] = ..., hop_count: _Optional[int] = ..., history: _Optional[_Iterable[_Union[StepExecutionRecord, _Mapping]]] = ...) -> None: ...
 
 class DlqMessage(_message.Message):
-    __slots__ = ("stream", "error_type", "error_message", "failed_at", "retry_count", "failed_node_id", "original_topic", "original_offset", "original_partition", "reprocess_count", "letter_id", "unreadable")
+    __slots__ = ("stream", "error_type", "error_message", "failed_at", "retry_count", "failed_node_id", "original_topic", "original_offset", "original_partition", "reprocess_count", "letter_id", "original_record")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     ERROR_TYPE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -83,7 +83,7 @@ class DlqMessage(_message.Message):
     ORIGINAL_PARTITION_FIELD_NUMBER: _ClassVar[int]
     REPROCESS_COUNT_FIELD_NUMBER: _ClassVar[int]
     LETTER_ID_FIELD_NUMBER: _ClassVar[int]
-    UNREADABLE_FIELD_NUMBER: _ClassVar[int]
+    ORIGINAL_RECORD_FIELD_NUMBER: _ClassVar[int]
     stream: PipeStream
     error_type: str
     error_message: str
@@ -95,8 +95,8 @@ class DlqMessage(_message.Message):
     original_partition: int
     reprocess_count: int
     letter_id: str
-    unreadable: bytes
-    def __init__(self, stream: _Optional[_Union[PipeStream, _Mapping]] = ..., error_type: _Optional[str] = ..., error_message: _Optional[str] = ..., failed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retry_count: _Optional[int] = ..., failed_node_id: _Optional[str] = ..., original_topic: _Optional[str] = ..., original_offset: _Optional[int] = ..., original_partition: _Optional[int] = ..., reprocess_count: _Optional[int] = ..., letter_id: _Optional[str] = ..., unreadable: _Optional[bytes] = ...) -> None: ...
+    original_record: bytes
+    def __init__(self, stream: _Optional[_Union[PipeStream, _Mapping]] = ..., error_type: _Optional[str] = ..., error_message: _Optional[str] = ..., failed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retry_count: _Optional[int] = ..., failed_node_id: _Optional[str] = ..., original_topic: _Optional[str] = ..., original_offset: _Optional[int] = ..., original_partition: _Optional[int] = ..., reprocess_count: _Optional[int] = ..., letter_id: _Optional[str] = ..., original_record: _Optional[bytes] = ...) -> None: ...
 
 class DlqConfig(_message.Message):
     __slots__ = ("enabled", "topic", "max_retries", "retry_backoff", "brake")

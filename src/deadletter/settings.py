@@ -84,6 +84,7 @@ class Serve(Struct, frozen=True, kw_only=True):
     notice: Seconds = 0.0  # readiness fails this long before anything stops
     grace: Seconds = 30.0  # for requests under way when told to stop
     retention_every: Hours | None = None  # between retention runs; never, unless set
+    graph: Text | None = None  # a pipeline's graph (JSON): the topics of nodes with other names
 
 
 class Access(Struct, frozen=True, kw_only=True):

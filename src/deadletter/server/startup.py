@@ -22,6 +22,7 @@ from deadletter.ports import Clock, Dice, KeyRing
 from deadletter.server.auth.hosts import is_local
 from deadletter.settings import Serve, Settings
 from deadletter.wiring.foreign import Ways
+from deadletter.wiring.node_drains import NodeDrains
 from deadletter.wiring.serving import footing
 
 from .context import Place, SearchShares
@@ -47,6 +48,8 @@ async def opened_place(
     async with footing(settings, url=url, office=office, clock=clock, dice=dice) as ground:
         engine, letters = ground.engine, ground.letters
         registry = CollectorRegistry()
+        home, ring = url or settings.url, KeyRing(letters, settings.signing_keys)
+        seen = fan_out(observe, Metrics(registry))
         yield Place(
             engine=engine,
             store=letters,
@@ -54,8 +57,8 @@ async def opened_place(
                 engine,
                 clock,
                 dice,
-                ring=KeyRing(letters, settings.signing_keys),
-                servers=Ways(settings.source_urls, clock=clock, home=url or settings.url),
+                ring=ring,
+                servers=Ways(settings.source_urls, clock=clock, home=home),
                 fits=fits,
                 presume_after=settings.presume_after,
             ),
@@ -65,7 +68,16 @@ async def opened_place(
             dice=dice,
             settings=settings,
             searches=SearchShares(clock, share=settings.serve.search_share),
-            observe=fan_out(observe, Metrics(registry)),
+            nodes=NodeDrains(
+                home,
+                letters=letters,
+                ring=ring,
+                graph=settings.serve.graph,
+                clock=clock,
+                dice=dice,
+                observe=seen,
+            ),
+            observe=seen,
             metrics=registry,
         )
 
