@@ -27,18 +27,20 @@ END: Final = b"@end-of-record@"
 CHUNK: Final = 65_536  # bytes read at once
 
 
-def envelopes(source: BinaryIO) -> Iterator[bytes]:
-    """Yield the records before each end mark; what follows the last mark was cut off."""
+def envelopes(source: BinaryIO) -> Iterator[bytes | None]:
+    """Yield the record before each end mark; None for one that was cut off."""
     rest = b""
     while chunk := source.read(CHUNK):
         *whole, rest = (rest + chunk).split(END)
         yield from whole
     if rest.strip():
-        yield rest
+        yield None
 
 
-def stream_in(record: bytes) -> PipeStream:
+def stream_in(record: bytes | None) -> PipeStream:
     """Return the stream in an envelope. Raises `ValueError` if there is none."""
+    if record is None:
+        raise ValueError(f"it does not end with {END.decode()}")
     try:
         message = DlqMessage.FromString(record)
     except DecodeError:

@@ -13,13 +13,19 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from msgspec import structs
 
-from deadletter.core.errors import ConfigError, NotFound
+from deadletter.core.errors import ConfigError, Malformed, NotFound
 from deadletter.core.events import Observer
 from deadletter.core.letter import By
 from deadletter.core.text import many
-from deadletter.intake.dialects import Found
+from deadletter.intake.dialects import MALFORMED, Found
 from deadletter.ports import Clock, Dice, Drain, Foreign, KeyRing, LetterStore
-from deadletter.profiles.pipeline import NodeTopics, input_topic, node_of, topics_in
+from deadletter.profiles.pipeline import (
+    NodeTopics,
+    input_topic,
+    node_of,
+    open_envelope,
+    topics_in,
+)
 from deadletter.runtime.drain_loop import BATCH, Intake
 
 from .foreign import opened_foreign, server_label
@@ -113,7 +119,9 @@ class _NodeDrain:
 
     async def take(self, limit: int, *, wait: float = 0.0) -> Sequence[Found]:
         found = await self._drain.take(limit, wait=wait)
-        return [structs.replace(one, source=self._source) for one in found]
+        return [
+            structs.replace(one, source=self._source, about=_about(one.body)) for one in found
+        ]
 
     async def forget(self, found: Sequence[Found]) -> None:
         await self._drain.forget(found)
@@ -123,6 +131,14 @@ class _NodeDrain:
 
     async def close(self) -> None:
         await self._drain.close()
+
+
+def _about(body: bytes) -> dict[str, str]:
+    try:
+        open_envelope(body)
+    except Malformed as error:
+        return {MALFORMED: f"not a DlqMessage: {error}"}
+    return {}
 
 
 def _read_graph(path: str) -> dict[str, NodeTopics]:

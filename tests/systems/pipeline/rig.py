@@ -180,7 +180,7 @@ class Rig:
             "deadletter.cli",
             *("--url", self.url, "--office", self.office),
             *("serve", "--port", str(port), "--access", "off"),
-            env={"PATH": os.environ["PATH"]},
+            env={"PATH": os.environ["PATH"], "DLQ_SERVE_GRAPH": str(self.graph)},
         )
         client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20)
         self.stage.until("dlq serve", lambda: _answers(client, "/health/live"))
