@@ -47,8 +47,8 @@ class Consul(Server):
     def is_ready(self) -> bool:
         return bool(self._call("GET", "/v1/status/leader"))
 
-    def register(self, service: str, address: str, *, healthy: bool = True) -> None:
-        """Register an instance with a check that passes, or fails."""
+    def register(self, service: str, address: str) -> None:
+        """Register an instance with a check that passes."""
         host, _, port = address.rpartition(":")
         self._call(
             "PUT",
@@ -58,9 +58,14 @@ class Consul(Server):
                 "Name": service,
                 "Address": host,
                 "Port": int(port),
-                "Check": {"TTL": "1h", "Status": "passing" if healthy else "critical"},
+                "Check": {"TTL": "1h", "Status": "passing"},
             },
         )
+
+    def fail_check(self, service: str, address: str) -> None:
+        """Report that the check of an instance fails."""
+        port = address.rpartition(":")[2]
+        self._call("PUT", f"/v1/agent/check/fail/service:{service}-{port}")
 
     def deregister(self, service: str, address: str) -> None:
         """Remove an instance."""

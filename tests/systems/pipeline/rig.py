@@ -157,7 +157,7 @@ class Rig:
             return _answers(self._health, "/ready")
 
         try:
-            self.stage.until("the pipeline", ready, 60)
+            self.stage.until("the pipeline", ready, 240)
         except TimeoutError as error:
             error.add_note(process.said())
             raise

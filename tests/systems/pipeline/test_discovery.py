@@ -80,10 +80,10 @@ def test_healthy_instances_take_turns(consul: ConsulServer) -> None:
 
 def test_instances_that_fail_their_checks_are_not_called(consul: ConsulServer) -> None:
     with registered(consul, "parser", "10.0.0.7:9090", "10.0.0.8:9091"):
-        consul.register("parser", "10.0.0.7:9090", healthy=False)
+        consul.fail_check("parser", "10.0.0.7:9090")
         assert set(in_consul(consul, "parser", times=4)) == {"10.0.0.8:9091"}
 
-        consul.register("parser", "10.0.0.8:9091", healthy=False)
+        consul.fail_check("parser", "10.0.0.8:9091")
         with pytest.raises(ModuleUnavailable, match="no instance of module parser passes"):
             in_consul(consul, "parser")
 
