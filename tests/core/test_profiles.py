@@ -19,7 +19,7 @@ from deadletter.core.failure import (
     Trouble,
 )
 from deadletter.core.policy import LimitMode
-from deadletter.profiles import OUTAGE_BRAKE, PROFILES, Profile
+from deadletter.profiles import DAY, OUTAGE_BRAKE, PROFILES, Profile
 from situations import decide
 
 RELAYER, PIPELINE, LEASE_QUEUE, MAILBOX, COURIER = (

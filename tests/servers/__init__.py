@@ -10,16 +10,7 @@ from .rabbitmq import RabbitMQ
 from .redis import Redis
 from .sqs import Sqs
 
-KINDS: tuple[type[Server], ...] = (
-    PostgreSQL,
-    Redis,
-    Nats,
-    MongoDB,
-    Sqs,
-    RabbitMQ,
-    Kafka,
-    Consul,
-)
+KINDS: tuple[type[Server], ...] = (PostgreSQL, Redis, Nats, MongoDB, Sqs, RabbitMQ, Kafka, Consul)
 
 __all__ = [
     "KINDS",

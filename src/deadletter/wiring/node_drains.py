@@ -19,13 +19,7 @@ from deadletter.core.letter import By
 from deadletter.core.text import many
 from deadletter.intake.dialects import MALFORMED, Found
 from deadletter.ports import Clock, Dice, Drain, Foreign, KeyRing, LetterStore
-from deadletter.profiles.pipeline import (
-    NodeTopics,
-    input_topic,
-    node_of,
-    open_envelope,
-    topics_in,
-)
+from deadletter.profiles.pipeline import NodeTopics, input_topic, node_of, open_envelope, topics_in
 from deadletter.runtime.drain_loop import BATCH, Intake
 
 from .foreign import opened_foreign, server_label
@@ -119,9 +113,7 @@ class _NodeDrain:
 
     async def take(self, limit: int, *, wait: float = 0.0) -> Sequence[Found]:
         found = await self._drain.take(limit, wait=wait)
-        return [
-            structs.replace(one, source=self._source, about=_about(one.body)) for one in found
-        ]
+        return [structs.replace(one, source=self._source, about=_about(one.body)) for one in found]
 
     async def forget(self, found: Sequence[Found]) -> None:
         await self._drain.forget(found)

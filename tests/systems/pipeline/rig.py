@@ -16,7 +16,13 @@ from msgspec import Struct
 
 from pipeline.documents import Repository
 from pipeline.module_server import Abort, ModuleServer
-from pipeline.pipestream_pb2 import DlqMessage, PipeDoc, PipeStream, ProcessDataRequest, ProcessDataResponse
+from pipeline.pipestream_pb2 import (
+    DlqMessage,
+    PipeDoc,
+    PipeStream,
+    ProcessDataRequest,
+    ProcessDataResponse,
+)
 from pipeline.topic_records import records
 from servers.common import free_port
 from stage import Process, Stage

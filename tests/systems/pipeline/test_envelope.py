@@ -135,9 +135,7 @@ def test_both_topics_of_a_node_can_have_other_names(rig: Rig) -> None:
     assert rig.dlq_topic("named") not in topics(rig)
 
 
-def test_the_letter_is_kept_where_publishing_is_off(
-    rig: Rig, dlq: httpx.Client
-) -> None:
+def test_the_letter_is_kept_where_publishing_is_off(rig: Rig, dlq: httpx.Client) -> None:
     stream = rig.stream("silent", wrong)
     rig.send("silent", stream)
 

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from google.protobuf.descriptor import FieldDescriptor
 
 from deadletter import ConfigError, Delivery, DLQPolicy, Message
@@ -228,9 +227,7 @@ def test_a_graph_comes_from_a_file(tmp_path: Path) -> None:
         ([{"nodeId": NODE, "dlqConfig": {"retryBackoff": "-1s"}}], "below 0"),
     ],
 )
-def test_invalid_graphs_are_rejected(
-    tmp_path: Path, nodes: list[object], complaint: str
-) -> None:
+def test_invalid_graphs_are_rejected(tmp_path: Path, nodes: list[object], complaint: str) -> None:
     file = tmp_path / "graph.json"
     file.write_text(json.dumps({"clusterId": "prod", "nodes": nodes}))
 

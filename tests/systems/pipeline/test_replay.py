@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from pipeline.pipestream_pb2 import DlqMessage, PipeStream
+from pipeline.pipestream_pb2 import PipeStream
 from systems.pipeline.rig import Rig, away, well, wrong
 
 pytestmark = pytest.mark.xdist_group("kafka_server")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from servers.fixtures import do_without
 from systems.pipeline.rig import Rig, well, wrong
 
 pytestmark = pytest.mark.xdist_group("kafka_server")
+PAGE = ROOT / "docs/systems/pipeline.md"
 
 
 def publish(rig: Rig, node: str, *acts: Any, topic: str = "") -> PipeStream:
@@ -79,9 +81,7 @@ def test_a_topic_that_is_read_again_brings_nothing_new(rig: Rig, dlq: httpx.Clie
 
     first = replay(rig, dlq, "reread").raise_for_status().json()
     assert (first["taken_in"], first["sendable"]) == (1, 2)
-    rig.wait_for(
-        "both", lambda: len(rig.letters(dlq, "reread", "is:[replayed,closed]")) == 2
-    )
+    rig.wait_for("both", lambda: len(rig.letters(dlq, "reread", "is:[replayed,closed]")) == 2)
     second = replay(rig, dlq, "reread")
 
     assert second.status_code == 404  # nothing is open
@@ -130,7 +130,7 @@ def test_the_drain_command_makes_letters_of_envelopes(rig: Rig, dlq: httpx.Clien
 
 
 def test_console_tools_of_kafka_pipe_a_topic_back(rig: Rig, kafka_server: Server) -> None:
-    """Consumer, filter and producer, as the page of the pipeline documents them."""
+    """The command of the page, as it is documented."""
     assert isinstance(kafka_server, Kafka)
     try:
         consumer = kafka_server.console_tool("consumer.ConsoleConsumer")
@@ -138,20 +138,19 @@ def test_console_tools_of_kafka_pipe_a_topic_back(rig: Rig, kafka_server: Server
     except Missing as missing:
         do_without(missing)
     streams = [killed(rig, "piped", well) for _ in range(2)]
-    server = ("--bootstrap-server", rig.bootstrap)
-    read = shlex.join(
-        [
-            *(*consumer, *server, "--topic", rig.dlq_topic("piped"), "--from-beginning"),
-            *("--timeout-ms", "15000", "--max-messages", "2"),
-            *("--formatter-property", "line.separator=@end-of-record@"),
-        ]
-    )
-    unwrap = shlex.join([sys.executable, "-m", "pipeline.unwrapper"])
-    write = shlex.join(
-        [*producer, *server, "--topic", rig.topic("piped"), "--reader-property", "parse.key=true"]
-    )
+    (command,) = re.findall(r"^\$ (kafka-console-consumer\.sh .*)$", PAGE.read_text(), re.MULTILINE)
+    for documented, here in {
+        "kafka-console-consumer.sh": shlex.join(consumer),
+        "kafka-console-producer.sh": shlex.join(producer),
+        "python -m": f"{sys.executable} -m",
+        "HOST": rig.bootstrap,
+        "dlq.prod.NODE": rig.dlq_topic("piped"),
+        "prod.NODE": rig.topic("piped"),
+    }.items():
+        assert documented in command
+        command = command.replace(documented, here)
     piped = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", f"{read} | {unwrap} | {write}"],
+        ["bash", "-o", "pipefail", "-c", command],
         env={**os.environ, "PYTHONPATH": str(ROOT / "examples")},
         capture_output=True,
         text=True,

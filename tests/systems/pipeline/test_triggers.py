@@ -56,9 +56,7 @@ def refusal(rig: Rig) -> Refusal:
     return Refusal(stream, calls, doomed)
 
 
-def test_success_false_is_not_a_dead_letter(
-    rig: Rig, dlq: httpx.Client, refusal: Refusal
-) -> None:
+def test_success_false_is_not_a_dead_letter(rig: Rig, dlq: httpx.Client, refusal: Refusal) -> None:
     stream, doomed = refusal.stream, refusal.doomed
 
     assert stream.stream_id not in ids_of_dead(rig, "parse")
@@ -228,7 +226,9 @@ def test_streams_whose_document_is_missing_are_dead_lettered(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"), [(b"\xff", "cannot be read"), (b"", "says that it is ''")]
 )
-def test_streams_whose_document_is_invalid_are_dead_lettered(rig: Rig, content: bytes, complaint: str) -> None:
+def test_streams_whose_document_is_invalid_are_dead_lettered(
+    rig: Rig, content: bytes, complaint: str
+) -> None:
     stream = rig.stream("chunk")
     rig.documents._path(stream.document_ref).write_bytes(content)
     rig.send("chunk", stream)

@@ -399,9 +399,7 @@ class NodeReplay(Struct, frozen=True, kw_only=True):
 @post(
     "/admin/dlq/{node_id:str}/replay",
     guards=[needs(Role.OPERATOR)],
-    responses={
-        200: ResponseSpec(NodeReplay, description="A dry run: nothing is sent.")
-    },
+    responses={200: ResponseSpec(NodeReplay, description="A dry run: nothing is sent.")},
 )
 async def replay_node(
     place: Here,
