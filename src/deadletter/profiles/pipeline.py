@@ -114,7 +114,7 @@ def open_envelope(data: bytes) -> Envelope:
     record = bytes_of(fields, _RECORD) or bytes_of(fields, 1)
     error, node, at = text_of(fields, 2), text_of(fields, 6), time_of(fields, 4)
     letter_id = text_of(fields, _LETTER)
-    if not (record and error and node):
+    if not ({1, _RECORD} & fields.keys() and error and node):
         raise Malformed("a DlqMessage must have stream, error_type and failed_node_id")
     message = DlqMessage(
         stream=record,
