@@ -47,6 +47,6 @@ def rig(kafka_server: Server) -> Iterator[Rig]:
 
 @pytest.fixture(scope="session")
 def dlq(rig: Rig) -> Iterator[httpx.Client]:
-    """deadletter's own server over the same broker and office."""
+    """`dlq serve` over the same broker and office."""
     with closing(rig.dlq()) as client:
         yield client

@@ -39,7 +39,7 @@ def small(kafka_server: Server) -> Iterator[Rig]:
 
 @contextmanager
 def running(rig: Rig) -> Iterator[Process]:
-    """An engine that ends well, unless it was killed before."""
+    """An engine that must end with code 0, unless it was killed before."""
     engine = rig.engine()
     try:
         yield engine
@@ -120,7 +120,7 @@ def test_an_engine_that_is_killed_between_tries_loses_neither_stream_nor_count(s
 
 
 def at_most(topic: str, size: int, rig: Rig) -> None:
-    """How large a record of a topic may be, in bytes."""
+    """Limit the size of the records of a topic, in bytes."""
     entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
     told = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": rig.bootstrap})

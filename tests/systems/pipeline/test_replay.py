@@ -12,7 +12,7 @@ pytestmark = pytest.mark.xdist_group("kafka_server")
 
 
 def killed(rig: Rig, node: str, *acts: Any) -> PipeStream:
-    """A stream that has died at a node; `acts` are what its module does afterwards."""
+    """Return a stream that died at a node; `acts` are what its module does afterwards."""
     stream = rig.stream(node, wrong, *acts)
     rig.send(node, stream)
     rig.death_of(node, stream)
@@ -40,7 +40,7 @@ def in_state(rig: Rig, dlq: httpx.Client, node: str, stream: PipeStream, state: 
 
 
 def sent_to(rig: Rig, node: str, stream: PipeStream, topic: str = "") -> list[bytes]:
-    """The records of a stream in the topic that its node reads."""
+    """Return the records of a stream in the input topic of a node."""
     records = rig.records(topic or rig.topic(node))
     return [r.value() for r in records if stream.stream_id.encode() in r.value()]
 
@@ -159,7 +159,7 @@ def test_documents_that_keep_failing_return_to_their_letter_and_are_quarantined(
 
 
 def deaths(rig: Rig, stream: PipeStream) -> list[int]:
-    """How often a stream had been replayed, each time it died."""
+    """Return the number of earlier replays at each death of a stream."""
     messages = [dead.message for dead in rig.dead("again")]
     return [
         message.reprocess_count
