@@ -27,7 +27,10 @@ NODES: dict[str, Any] = {
     "usual": {"dlqConfig": {}},
     "again": {"dlqConfig": {"maxRetries": 1, "retryBackoff": "3600s"}},
     "foreign": {"dlqConfig": {"maxRetries": 1}},  # its topic has records of other engines
-    **{name: {"dlqConfig": {"maxRetries": 1}} for name in ("reread", "dry", "drained", "piped")},
+    **{
+        name: {"dlqConfig": {"maxRetries": 1}}
+        for name in ("reread", "closed", "dry", "drained", "piped")
+    },
     "named": {
         "kafkaInputTopic": "$cluster-intake",
         "dlqConfig": {"maxRetries": 1, "topic": "$cluster-graveyard"},

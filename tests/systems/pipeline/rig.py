@@ -188,7 +188,7 @@ class Rig:
             *("serve", "--port", str(port), "--access", "off"),
             env={"PATH": os.environ["PATH"], "DLQ_SERVE_GRAPH": str(self.graph)},
         )
-        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20)
+        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE)
         self.stage.until("dlq serve", lambda: _answers(client, "/health/live"))
         return client
 

@@ -40,7 +40,7 @@ def publish(rig: Rig, node: str, *acts: Any, topic: str = "") -> PipeStream:
 
 
 def replay(rig: Rig, dlq: httpx.Client, node: str, **request: Any) -> httpx.Response:
-    return dlq.post(f"/admin/dlq/{rig.ids[node]}/replay", json=request, timeout=60)
+    return dlq.post(f"/admin/dlq/{rig.ids[node]}/replay", json=request)
 
 
 def sent_to(rig: Rig, node: str, stream: PipeStream, topic: str = "") -> list[bytes]:
@@ -87,6 +87,19 @@ def test_a_topic_that_is_read_again_brings_nothing_new(rig: Rig, dlq: httpx.Clie
     assert second.status_code == 404  # nothing is open
     assert len(rig.letters(dlq, "reread")) == 2
     assert len(rig.modules.of(own.stream_id)) == 2
+
+
+def test_closed_letters_stay_closed_when_their_topic_is_read(rig: Rig, dlq: httpx.Client) -> None:
+    own = killed(rig, "closed")
+    (letter,) = rig.letters(dlq, "closed")
+    path = f"/api/v1/letters/{letter['id']}/close"
+    dlq.post(path, json={"reason": "not needed any more"}).raise_for_status()
+
+    assert replay(rig, dlq, "closed").status_code == 404
+
+    (letter,) = rig.letters(dlq, "closed")
+    assert (letter["state"], letter["attempts"]) == ("closed", 1)
+    assert len(rig.modules.of(own.stream_id)) == 1
 
 
 def test_a_dry_run_counts_what_is_in_the_topic(rig: Rig, dlq: httpx.Client) -> None:
