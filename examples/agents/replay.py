@@ -191,7 +191,12 @@ async def _send_through_office(
         letters, changes = Letters(store, backend.clock), Changes(body=body)
         await letters.edit(kept.id, changes, BY, revision=kept.head.revision)
     replay = Replay(
-        store, engine.broker, backend.clock, backend.dice, engine.ledger, postman=engine.postman
+        store,
+        engine.broker,
+        backend.clock,
+        backend.dice,
+        engine.ledger,
+        atomic_replay=engine.atomic_replay,
     )
     elsewhere = None if source.name == kept.head.source else source.name
     campaign = await replay.begin([kept.id], BY, query=f"id:{kept.id}", to=elsewhere)

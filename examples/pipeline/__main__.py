@@ -1,5 +1,5 @@
 """
-The pipeline as a service, set up by environment variables.
+The pipeline as a service, with its settings in environment variables.
 
     PIPELINE_GRAPH=graph.json PIPELINE_BROKER=kafka://localhost:9092 python -m pipeline
 """
@@ -17,17 +17,17 @@ from deadletter.observe.metrics import Metrics
 from deadletter.observe.observers import fan_out
 from deadletter.system import SystemClock
 
-from .engine import opened
+from .engine import open_pipeline
 from .settings import Settings
 
 
 async def main() -> int:
-    """Work until told to stop."""
+    """Run the nodes until told to stop."""
     settings = Settings.read(os.environ)
     registry = CollectorRegistry()
     observe = fan_out(log_events(SystemClock()), Metrics(registry))
     with _metrics(settings.metrics_port, registry):
-        async with opened(settings, observe) as pipeline:
+        async with open_pipeline(settings, observe) as pipeline:
             return await pipeline.app.work(health_port=settings.health_port, install_signals=True)
 
 

@@ -1,6 +1,8 @@
 """
-The pipeline at work: a module says no, another one is away, a record is rubbish; a
-person looks at what died and sends it back. On servers of its own, gone afterwards.
+The pipeline at work, on servers of its own that end with it.
+
+A module answers `success=false`, another one is unreachable, a record is malformed. A person
+looks at the dead letters and sends them back.
 
     PYTHONPATH=examples:tests python -m pipeline.demo [--once]
 """
@@ -23,7 +25,7 @@ from stage import Process, Stage
 from .documents import Repository
 from .errors import DocumentMissing
 from .pipestream_pb2 import DlqMessage, DocumentReference
-from .reading import records
+from .topic_records import records
 
 PARSE: Final = "5d2b8a44-0a86-4c0e-9f0b-6a1f3c2e7a01"
 INDEX: Final = "5d2b8a44-0a86-4c0e-9f0b-6a1f3c2e7a02"
@@ -39,7 +41,7 @@ WORKS: Final = {"parser": "capitals", "indexer": "count"}
 
 
 class Story:
-    """The servers and processes of the story, and what one can do with them."""
+    """The servers and processes of the story, and its steps."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -79,7 +81,7 @@ class Story:
         return self.stage.place / f"{name}.mood"
 
     def begin(self) -> None:
-        """Start everything else."""
+        """Start the pipeline and `dlq serve`."""
         self.stage.process("pipeline", env=self.environ)
         self.stage.process("deadletter.cli", "serve", env=self.environ)
         health = self.environ["PIPELINE_HEALTH_PORT"]
@@ -89,12 +91,12 @@ class Story:
         self.stage.until("dlq serve", lambda: _answers(live))
 
     def submit(self, *texts: str) -> list[str]:
-        """Put texts into the pipeline, as a person would; their ids."""
+        """Submit texts, as a person would; return their ids."""
         quoted = " ".join(map(shlex.quote, texts))
-        return self.run(f"python -m pipeline.submit {PARSE} {quoted}")
+        return self.run(f"python -m pipeline.submission {PARSE} {quoted}")
 
     def indexed(self, ids: list[str]) -> None:
-        """Wait until the last node has made something of documents, and show it."""
+        """Wait until the last node has made its documents, and show them."""
         for one in ids:
             made = DocumentReference(doc_id=one, source_node_id=INDEX)
             body = self.stage.until(one, lambda made=made: self._body(made))  # type: ignore[misc]
@@ -107,7 +109,7 @@ class Story:
             return ""
 
     def run(self, line: str) -> list[str]:
-        """Type a command, show what it says and give it."""
+        """Run a command; show its output and return it."""
         self.stage.command(line)
         words = shlex.split(line.replace("dlq ", "python -m deadletter.cli ", 1))
         done = subprocess.run(
@@ -132,14 +134,14 @@ class Story:
         return said
 
     def ask(self, node_id: str, **request: Any) -> Any:
-        """Ask for a replay over HTTP."""
+        """Request a replay over HTTP."""
         path, body = f"/admin/dlq/{node_id}/replay", json.dumps(request)
         self.stage.command(f"curl --json '{body}' $DLQ{path}")
         answer = httpx.post(f"{self.url}{path}", json=request, timeout=20)
         return answer.raise_for_status().json()
 
     def dead(self, node_id: str) -> list[DlqMessage]:
-        """What is in a node's dead-letter topic."""
+        """Return the messages in the dead-letter topic of a node."""
         topic = f"dlq.prod.{node_id}"
         return [
             DlqMessage.FromString(record.value() or b"")
@@ -150,14 +152,14 @@ class Story:
         self.stage.until("dead letters", lambda: len(self.dead(node_id)) == count)
 
     def show_dead(self, node_id: str) -> None:
-        """What is in a node's dead-letter topic, as its readers see it."""
+        """Show the messages in the dead-letter topic of a node."""
         self.stage.say(f"in dlq.prod.{node_id}:")
         for dead in self.dead(node_id):
             text = dead.error_message.partition(" at ")[0]
             self.stage.say(f"{dead.error_type}, retry_count {dead.retry_count}: {text}")
 
     def numbers(self, *names: str) -> None:
-        """Show some of what Prometheus sees."""
+        """Show some of the metrics."""
         office = httpx.get(f"{self.url}/metrics", timeout=20).text
         engine = httpx.get(f"http://127.0.0.1:{self.metrics}/metrics").text
         for row in f"{engine}\n{office}".splitlines():
@@ -169,7 +171,7 @@ class Story:
 
 
 def tell(story: Story) -> None:
-    """The story."""
+    """Run the story, chapter by chapter."""
     stage = story.stage
     story.module("parser")
     indexer = story.module("indexer")
@@ -219,7 +221,7 @@ def stay(story: Story) -> None:
     stage.say(f"export DLQ={story.url}")
     moods = story.mood("parser")
     stage.say(f"echo refuse > {moods}    # or slow, crash, raise; rm: as it was")
-    stage.say(f"python -m pipeline.submit {PARSE} 'a text of yours'")
+    stage.say(f"python -m pipeline.submission {PARSE} 'a text of yours'")
     stage.say("dlq groups · dlq list · dlq show ID · dlq replay is:pending --wait 20")
     try:
         while True:

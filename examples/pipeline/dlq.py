@@ -1,7 +1,7 @@
 """
-A node's policy, and the `DlqMessage` that its dead-letter topic gets.
+The policy of a node, and the `DlqMessage` in its dead-letter topic.
 
-The letter itself is kept in the office first, whatever becomes of the topic.
+The letter itself is kept in the office before the message is published.
 """
 
 from typing import Final
@@ -9,9 +9,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from deadletter import DLQPolicy, Linear, Trouble
+from deadletter.core.brake import BrakePolicy
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Message
 from deadletter.core.policy import Disposition
+from deadletter.profiles import OUTAGE_BRAKE
 from deadletter.profiles.pipeline import export
 
 from .graph import PROFILE, Node
@@ -23,10 +25,10 @@ CONTENT_TYPE: Final = "application/x-protobuf; messageType=pipestream.DlqMessage
 
 
 class NodePolicy(DLQPolicy, frozen=True, kw_only=True):
-    """The profile's policy, whose dead letters are published as `DlqMessage`."""
+    """The policy of the profile, with a `DlqMessage` for each dead letter."""
 
     def dead_copy(self, letter: DeadLetter) -> Message:
-        """The envelope; those of one stream share a partition."""
+        """Return the `DlqMessage` of a letter; those of one stream share a partition."""
         envelope = envelope_of(letter)
         copy = super().dead_copy(letter)
         return replace(
@@ -39,23 +41,26 @@ class NodePolicy(DLQPolicy, frozen=True, kw_only=True):
 
 def policy_of(node: Node) -> NodePolicy:
     """
-    How a node treats failures.
+    Return the policy of a node: tries with waits that grow linearly.
 
-    As many tries as it is told, the waits between them growing linearly. What nobody
-    knows is not tried again: only a module that is away or late is.
+    Only a module that is unreachable or late is retried: unknown errors are dead letters.
     """
-    patience = node.patience
     return NodePolicy(
-        max_attempts=patience.tries,
-        backoff=Linear(patience.backoff, cap=LONGEST_WAIT),
+        max_attempts=node.dlq.tries,
+        backoff=Linear(node.dlq.backoff, cap=LONGEST_WAIT),
         classifier=PROFILE.policy.classifier,
         dispositions={Trouble.UNKNOWN: Disposition.DEAD_LETTER},
-        dead_queue=patience.topic if patience.enabled else None,
+        dead_queue=node.dlq.topic if node.dlq.enabled else None,
     )
 
 
+def brake_of(node: Node) -> BrakePolicy | None:
+    """Return the brake of a node; None, the default, publishes every stream that fails."""
+    return OUTAGE_BRAKE if node.dlq.brake else PROFILE.brake
+
+
 def envelope_of(letter: DeadLetter) -> DlqMessage:
-    """A letter as readers of the dead-letter topic know it."""
+    """Return the `DlqMessage` of a letter."""
     told = export(letter)
     envelope = DlqMessage(
         error_type=told.error_type,
@@ -70,12 +75,12 @@ def envelope_of(letter: DeadLetter) -> DlqMessage:
     )
     envelope.failed_at.FromDatetime(told.failed_at)
     stream = parsed(told.stream)
-    if stream is None:
-        envelope.unreadable = told.stream
-    else:
+    if stream is not None:
         envelope.stream.CopyFrom(stream)
+    if stream is None or stream.SerializeToString() != told.stream:
+        envelope.original_record = told.stream
     return envelope
 
 
-def _partition(told: str) -> int:
-    return int(told) if told.isascii() and told.isdigit() else 0
+def _partition(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else 0

@@ -1,8 +1,8 @@
 """
 The repository: documents in a directory, one file for each version.
 
-Streams name documents, and streams come from anywhere: a name is never used as a
-path, only its digest is.
+Streams name documents, and anybody can write a stream: a name is never used as a path, only its
+digest is.
 """
 
 import os
@@ -17,7 +17,7 @@ from .pipestream_pb2 import DocumentReference, PipeDoc
 
 
 class Repository:
-    """Keeps documents; what was put is there before `put` returns."""
+    """Documents on disk; `put` returns once the document is durable."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -26,12 +26,12 @@ class Repository:
     def put(
         self, document: PipeDoc, *, account_id: str = "", node_id: str = ""
     ) -> DocumentReference:
-        """Keep a document as it came in, or as a node made it; where it is."""
+        """Store a document as submitted, or as a node made it; return its reference."""
         reference = DocumentReference(
             doc_id=document.doc_id, source_node_id=node_id, account_id=account_id
         )
         path = self._path(reference)
-        half = path.with_name(f"{path.name}.{uuid4().hex}")  # never seen half written
+        half = path.with_name(f"{path.name}.{uuid4().hex}")  # readers never see half a file
         with half.open("wb") as file:
             file.write(document.SerializeToString())
             file.flush()
@@ -40,7 +40,11 @@ class Repository:
         return reference
 
     def get(self, reference: DocumentReference) -> PipeDoc:
-        """The document that is meant; one that is missing or another is an error."""
+        """
+        Return a document.
+
+        Raises `DocumentMissing` if there is none, `MalformedDocument` if it is another one.
+        """
         try:
             body = self._path(reference).read_bytes()
         except FileNotFoundError:

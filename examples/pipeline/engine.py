@@ -1,8 +1,7 @@
 """
-The nodes at work: a stream comes in, its module is asked, the next nodes get it.
+The nodes at work: a stream is read, its module is called, the next nodes get the stream.
 
-Retries, dead letters and their order of effects are deadletter's; what is said here is
-what a node does with one stream.
+Retries and dead letters are those of deadletter; this file has what a node does with one stream.
 """
 
 import asyncio
@@ -17,9 +16,10 @@ from deadletter.observe.logs import line
 from deadletter.system import SystemClock
 
 from . import graph, streams
-from .dlq import policy_of
+from .discovery import open_discovery
+from .dlq import brake_of, policy_of
 from .documents import Repository
-from .graph import PROFILE, Graph, Node
+from .graph import Graph, Node
 from .modules import Modules
 from .pipestream_pb2 import DocumentReference, PipeStream, StepExecutionRecord
 from .settings import Settings
@@ -27,16 +27,15 @@ from .settings import Settings
 log = structlog.get_logger("pipeline")
 
 
-def opened(settings: Settings, observe: Observer | None = None) -> "Pipeline":
-    """The pipeline that the settings describe; nothing runs yet."""
+def open_pipeline(settings: Settings, observe: Observer | None = None) -> "Pipeline":
+    """Return the pipeline of these settings; enter it to connect."""
     app = App(settings.broker, office=settings.office, version=settings.version, observe=observe)
-    return Pipeline(
-        app, graph.load(settings.graph), Repository(settings.documents), Modules(settings.modules)
-    )
+    modules = Modules(open_discovery(settings.modules, token=settings.consul_token))
+    return Pipeline(app, graph.load(settings.graph), Repository(settings.documents), modules)
 
 
 class Pipeline:
-    """Every node of a graph, as handlers of an app."""
+    """The nodes of a graph, as handlers of an app."""
 
     def __init__(self, app: App, nodes: Graph, documents: Repository, modules: Modules) -> None:
         self.app = app
@@ -45,8 +44,8 @@ class Pipeline:
         self._modules = modules
         self._clock = SystemClock()
         for node in nodes.nodes.values():
-            policy, brake = policy_of(node), PROFILE.brake
-            app.handler(node.topic, policy=policy, brake=brake)(self._handler(node))
+            handler = app.handler(node.topic, policy=policy_of(node), brake=brake_of(node))
+            handler(self._handler(node))
 
     async def __aenter__(self) -> Self:
         await self.app.__aenter__()
@@ -62,7 +61,7 @@ class Pipeline:
         await self._modules.close()
 
     async def submit(self, stream: PipeStream) -> None:
-        """Put a stream before the node it is addressed to."""
+        """Send a stream to the input topic of its current node."""
         node = self.graph.nodes[stream.current_node_id]
         body = stream.SerializeToString()
         await self.app.send(node.topic, body, key=stream.stream_id)
@@ -73,14 +72,16 @@ class Pipeline:
             streams.check_hops(stream, self.graph.max_hops)
             await self._process(node, stream)
 
-        handle.__qualname__ = node.id  # letters say which node gave up
+        handle.__qualname__ = node.id  # the consumer in letters, `failed_node_id` in messages
         return handle
 
     async def _process(self, node: Node, stream: PipeStream) -> None:
         began = self._clock.now()
         reference = stream.document_ref
         document = await asyncio.to_thread(self.documents.get, reference)
-        answer = await self._modules.process(node.module_id, document, stream, within=node.timeout)
+        answer = await self._modules.process_data(
+            node.module_id, document, stream, within=node.timeout
+        )
         error = ""
         if not answer.success:
             error = answer.error_message or "the module gave no reason"
@@ -91,19 +92,19 @@ class Pipeline:
                 stream_id=line(stream.stream_id),
                 error_message=line(error),
             )
-        elif answer.HasField("output_document"):
+        elif answer.HasField("document"):
             reference = await asyncio.to_thread(
                 self.documents.put,
-                answer.output_document,
+                answer.document,
                 account_id=reference.account_id,
                 node_id=node.id,
             )
         done = streams.step(stream, node.id, began, self._clock.now(), error)
-        await self._hand_on(node, stream, reference, done)
+        await self._pass_on(node, stream, reference, done)
         if error:
-            raise LogicalFailure(error)  # noted and done with: the stream went on
+            raise LogicalFailure(error)  # recorded, and not a dead letter: the stream went on
 
-    async def _hand_on(
+    async def _pass_on(
         self,
         node: Node,
         stream: PipeStream,
@@ -111,4 +112,4 @@ class Pipeline:
         done: StepExecutionRecord,
     ) -> None:
         for to in node.next:
-            await self.submit(streams.handed_on(stream, to, reference, done))
+            await self.submit(streams.passed_on(stream, to, reference, done))

@@ -1,15 +1,15 @@
 """
-What can stop a stream, in words the pipeline profile's rules know.
+The errors of the pipeline, with names that the rules of the profile know.
 
-Only the first two are worth another try; the others end in the dead-letter topic at
-once. A module that answers "no success" is none of these: the stream goes on.
+`ModuleUnavailable` and `ModuleTimeout` are retried. The others send the stream to the
+dead-letter topic at once. `success=false` is not an error: the stream goes on.
 """
 
 from deadletter import Malformed
 
 
 class ModuleUnavailable(Exception):
-    """The module cannot be found, or nobody answers where it should be."""
+    """The module cannot be found, or does not accept the call."""
 
 
 class ModuleTimeout(TimeoutError):
@@ -17,19 +17,19 @@ class ModuleTimeout(TimeoutError):
 
 
 class ModuleFailed(Exception):
-    """The call ended with another status of gRPC: that will not get better."""
+    """The call ended with a gRPC status that a retry would not change."""
 
     def __init__(self, text: str, status: str) -> None:
         super().__init__(text)
-        self.grpc_status_code = status  # by which rules know it
+        self.grpc_status_code = status  # read by the rules of the profile
 
 
 class MaxHopsExceeded(Exception):
-    """The stream has been handed on more often than its graph allows."""
+    """The stream was passed on more often than its graph allows."""
 
 
 class MalformedStream(Malformed):
-    """Not a stream, or one that names no document."""
+    """The record is not a stream, or the stream refers to no document."""
 
 
 class DocumentMissing(Malformed):
@@ -37,4 +37,4 @@ class DocumentMissing(Malformed):
 
 
 class MalformedDocument(Malformed):
-    """What the repository has there is not the document that the stream names."""
+    """The document in the repository is not the one that the stream refers to."""

@@ -1,13 +1,12 @@
 """
 A module: a gRPC server that makes one document of another.
 
-    with ModuleServer(lambda request: ProcessResponse(success=True)) as server:
+    with ModuleServer(lambda request: ProcessDataResponse(success=True)) as server:
         server.address
 
-`python -m pipeline.module_server capitals` runs one that writes documents in capital
-letters, `count` one that adds how many words there are. What it does instead is
-written into the file MODULE_MOOD: `refuse` says no, `slow` takes 30 seconds, `crash`
-ends the process, `raise` fails like a bug.
+`python -m pipeline.module_server capitals` runs one that writes documents in capital letters;
+`count` adds the number of words. The file MODULE_MOOD changes what it does: `refuse` answers
+`success=false`, `slow` takes 30 seconds, `crash` ends the process, `raise` fails like a bug.
 """
 
 import os
@@ -23,14 +22,14 @@ from typing import Any, Self
 
 import grpc  # type: ignore[import-untyped]
 
-from .modules import ANY_SIZE
-from .pipestream_pb2 import PipeDoc, ProcessRequest, ProcessResponse
+from .modules import ANY_SIZE, METHOD, SERVICE
+from .pipestream_pb2 import PipeDoc, ProcessDataRequest, ProcessDataResponse
 
-Process = Callable[[ProcessRequest], ProcessResponse]
+ProcessData = Callable[[ProcessDataRequest], ProcessDataResponse]
 
 
 class Abort(Exception):
-    """End a call with a status of gRPC instead of an answer."""
+    """End a call with a gRPC status instead of a response."""
 
     def __init__(self, status: str, text: str) -> None:
         super().__init__(text)
@@ -38,12 +37,12 @@ class Abort(Exception):
 
 
 class ModuleServer:
-    """Answers on a port of its own while it is entered."""
+    """A server on a port of its own, from entering to leaving it."""
 
-    def __init__(self, process: Process, *, port: int = 0) -> None:
-        def handle(request: ProcessRequest, context: Any) -> ProcessResponse:
+    def __init__(self, process_data: ProcessData, *, port: int = 0) -> None:
+        def handle(request: ProcessDataRequest, context: Any) -> ProcessDataResponse:
             try:
-                return process(request)
+                return process_data(request)
             except Abort as abort:
                 context.abort(abort.status, str(abort))
                 raise
@@ -51,15 +50,16 @@ class ModuleServer:
         self._server = grpc.server(ThreadPoolExecutor(8), options=ANY_SIZE)
         method = grpc.unary_unary_rpc_method_handler(
             handle,
-            request_deserializer=ProcessRequest.FromString,
-            response_serializer=ProcessResponse.SerializeToString,
+            request_deserializer=ProcessDataRequest.FromString,
+            response_serializer=ProcessDataResponse.SerializeToString,
         )
-        service = grpc.method_handlers_generic_handler("pipestream.Module", {"Process": method})
+        service = grpc.method_handlers_generic_handler(SERVICE, {METHOD: method})
         self._server.add_generic_rpc_handlers((service,))
         self.port: int = self._server.add_insecure_port(f"127.0.0.1:{port}")
 
     @property
     def address(self) -> str:
+        """The address that other processes call."""
         return f"127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
@@ -76,23 +76,23 @@ class ModuleServer:
 
 
 def capitals(text: str) -> str:
-    """THE TEXT LIKE THIS."""
+    """Return the text in capital letters."""
     return text.upper()
 
 
 def count(text: str) -> str:
-    """The text and how long it is."""
+    """Return the text with the number of its words."""
     return f"{text} ({len(text.split())} words)"
 
 
-def moody(work: Callable[[str], str], mood: Path) -> Process:
-    """A module that does its work, unless it is in another mood."""
+def moody(work: Callable[[str], str], mood: Path) -> ProcessData:
+    """Return a module that does its work, or what the file `mood` says."""
 
-    def process(request: ProcessRequest) -> ProcessResponse:
+    def process_data(request: ProcessDataRequest) -> ProcessDataResponse:
         document = request.document
         match mood.read_text().strip() if mood.exists() else "":
             case "refuse":
-                return ProcessResponse(error_message="no text in this document")
+                return ProcessDataResponse(error_message="no text in this document")
             case "slow":
                 time.sleep(30)
             case "crash":
@@ -100,9 +100,9 @@ def moody(work: Callable[[str], str], mood: Path) -> Process:
             case "raise":
                 raise KeyError("language")
         made = PipeDoc(doc_id=document.doc_id, title=document.title, body=work(document.body))
-        return ProcessResponse(success=True, output_document=made)
+        return ProcessDataResponse(success=True, document=made)
 
-    return process
+    return process_data
 
 
 def main() -> None:

@@ -26,15 +26,15 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19pipeline/pipestream.proto\x12\npipestream\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"6\n\x07PipeDoc\x12\x0e\n\x06\x64oc_id\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x0c\n\x04\x62ody\x18\x03 \x01(\t\"O\n\x11\x44ocumentReference\x12\x0e\n\x06\x64oc_id\x18\x01 \x01(\t\x12\x16\n\x0esource_node_id\x18\x02 \x01(\t\x12\x12\n\naccount_id\x18\x03 \x01(\t\"\xd0\x01\n\x13StepExecutionRecord\x12\x0b\n\x03hop\x18\x01 \x01(\x03\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12&\n\x06status\x18\x03 \x01(\x0e\x32\x16.pipestream.StepStatus\x12.\n\nstarted_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nded_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rerror_message\x18\x06 \x01(\t\"\xb2\x01\n\nPipeStream\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x33\n\x0c\x64ocument_ref\x18\x02 \x01(\x0b\x32\x1d.pipestream.DocumentReference\x12\x17\n\x0f\x63urrent_node_id\x18\x03 \x01(\t\x12\x11\n\thop_count\x18\x04 \x01(\x03\x12\x30\n\x07history\x18\x05 \x03(\x0b\x32\x1f.pipestream.StepExecutionRecord\"\xc8\x02\n\nDlqMessage\x12&\n\x06stream\x18\x01 \x01(\x0b\x32\x16.pipestream.PipeStream\x12\x12\n\nerror_type\x18\x02 \x01(\t\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12-\n\tfailed_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0bretry_count\x18\x05 \x01(\x05\x12\x16\n\x0e\x66\x61iled_node_id\x18\x06 \x01(\t\x12\x16\n\x0eoriginal_topic\x18\x07 \x01(\t\x12\x17\n\x0foriginal_offset\x18\x08 \x01(\x03\x12\x1a\n\x12original_partition\x18\x14 \x01(\x05\x12\x17\n\x0freprocess_count\x18\x15 \x01(\x05\x12\x11\n\tletter_id\x18\x16 \x01(\t\x12\x12\n\nunreadable\x18\x17 \x01(\x0c\"\xa7\x01\n\tDlqConfig\x12\x14\n\x07\x65nabled\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x12\n\x05topic\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x18\n\x0bmax_retries\x18\x03 \x01(\x05H\x02\x88\x01\x01\x12\x30\n\rretry_backoff\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationB\n\n\x08_enabledB\x08\n\x06_topicB\x0e\n\x0c_max_retries\"\xd3\x01\n\tGraphNode\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x11\n\tmodule_id\x18\x02 \x01(\t\x12\x15\n\rnext_node_ids\x18\x03 \x03(\t\x12)\n\ndlq_config\x18\x04 \x01(\x0b\x32\x15.pipestream.DlqConfig\x12\x1e\n\x11kafka_input_topic\x18\x05 \x01(\tH\x00\x88\x01\x01\x12*\n\x07timeout\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationB\x14\n\x12_kafka_input_topic\"e\n\x05Graph\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12$\n\x05nodes\x18\x02 \x03(\x0b\x32\x15.pipestream.GraphNode\x12\x15\n\x08max_hops\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x0b\n\t_max_hops\"_\n\x0eProcessRequest\x12%\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x13.pipestream.PipeDoc\x12&\n\x06stream\x18\x02 \x01(\x0b\x32\x16.pipestream.PipeStream\"g\n\x0fProcessResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x12,\n\x0foutput_document\x18\x02 \x01(\x0b\x32\x13.pipestream.PipeDoc\x12\x15\n\rerror_message\x18\x03 \x01(\t*[\n\nStepStatus\x12\x1b\n\x17STEP_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13STEP_STATUS_SUCCESS\x10\x01\x12\x17\n\x13STEP_STATUS_FAILURE\x10\x02\x32L\n\x06Module\x12\x42\n\x07Process\x12\x1a.pipestream.ProcessRequest\x1a\x1b.pipestream.ProcessResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19pipeline/pipestream.proto\x12\npipestream\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"6\n\x07PipeDoc\x12\x0e\n\x06\x64oc_id\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x0c\n\x04\x62ody\x18\x03 \x01(\t\"O\n\x11\x44ocumentReference\x12\x0e\n\x06\x64oc_id\x18\x01 \x01(\t\x12\x16\n\x0esource_node_id\x18\x02 \x01(\t\x12\x12\n\naccount_id\x18\x03 \x01(\t\"\xd0\x01\n\x13StepExecutionRecord\x12\x0b\n\x03hop\x18\x01 \x01(\x03\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12&\n\x06status\x18\x03 \x01(\x0e\x32\x16.pipestream.StepStatus\x12.\n\nstarted_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nded_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rerror_message\x18\x06 \x01(\t\"\xb2\x01\n\nPipeStream\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x33\n\x0c\x64ocument_ref\x18\x02 \x01(\x0b\x32\x1d.pipestream.DocumentReference\x12\x17\n\x0f\x63urrent_node_id\x18\x03 \x01(\t\x12\x11\n\thop_count\x18\x04 \x01(\x03\x12\x30\n\x07history\x18\x05 \x03(\x0b\x32\x1f.pipestream.StepExecutionRecord\"\xcd\x02\n\nDlqMessage\x12&\n\x06stream\x18\x01 \x01(\x0b\x32\x16.pipestream.PipeStream\x12\x12\n\nerror_type\x18\x02 \x01(\t\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12-\n\tfailed_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0bretry_count\x18\x05 \x01(\x05\x12\x16\n\x0e\x66\x61iled_node_id\x18\x06 \x01(\t\x12\x16\n\x0eoriginal_topic\x18\x07 \x01(\t\x12\x17\n\x0foriginal_offset\x18\x08 \x01(\x03\x12\x1a\n\x12original_partition\x18\x14 \x01(\x05\x12\x17\n\x0freprocess_count\x18\x15 \x01(\x05\x12\x11\n\tletter_id\x18\x16 \x01(\t\x12\x17\n\x0foriginal_record\x18\x17 \x01(\x0c\"\xc5\x01\n\tDlqConfig\x12\x14\n\x07\x65nabled\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x12\n\x05topic\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x18\n\x0bmax_retries\x18\x03 \x01(\x05H\x02\x88\x01\x01\x12\x30\n\rretry_backoff\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\x05\x62rake\x18\x14 \x01(\x08H\x03\x88\x01\x01\x42\n\n\x08_enabledB\x08\n\x06_topicB\x0e\n\x0c_max_retriesB\x08\n\x06_brake\"\xd3\x01\n\tGraphNode\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x11\n\tmodule_id\x18\x02 \x01(\t\x12\x15\n\rnext_node_ids\x18\x03 \x03(\t\x12)\n\ndlq_config\x18\x04 \x01(\x0b\x32\x15.pipestream.DlqConfig\x12\x1e\n\x11kafka_input_topic\x18\x05 \x01(\tH\x00\x88\x01\x01\x12*\n\x07timeout\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationB\x14\n\x12_kafka_input_topic\"e\n\x05Graph\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12$\n\x05nodes\x18\x02 \x03(\x0b\x32\x15.pipestream.GraphNode\x12\x15\n\x08max_hops\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x0b\n\t_max_hops\"c\n\x12ProcessDataRequest\x12%\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x13.pipestream.PipeDoc\x12&\n\x06stream\x18\x02 \x01(\x0b\x32\x16.pipestream.PipeStream\"d\n\x13ProcessDataResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x12%\n\x08\x64ocument\x18\x02 \x01(\x0b\x32\x13.pipestream.PipeDoc\x12\x15\n\rerror_message\x18\x03 \x01(\t*[\n\nStepStatus\x12\x1b\n\x17STEP_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13STEP_STATUS_SUCCESS\x10\x01\x12\x17\n\x13STEP_STATUS_FAILURE\x10\x02\x32X\n\x06Module\x12N\n\x0bProcessData\x12\x1e.pipestream.ProcessDataRequest\x1a\x1f.pipestream.ProcessDataResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pipeline.pipestream_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STEPSTATUS']._serialized_start=1655
-  _globals['_STEPSTATUS']._serialized_end=1746
+  _globals['_STEPSTATUS']._serialized_start=1691
+  _globals['_STEPSTATUS']._serialized_end=1782
   _globals['_PIPEDOC']._serialized_start=106
   _globals['_PIPEDOC']._serialized_end=160
   _globals['_DOCUMENTREFERENCE']._serialized_start=162
@@ -44,17 +44,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PIPESTREAM']._serialized_start=455
   _globals['_PIPESTREAM']._serialized_end=633
   _globals['_DLQMESSAGE']._serialized_start=636
-  _globals['_DLQMESSAGE']._serialized_end=964
-  _globals['_DLQCONFIG']._serialized_start=967
-  _globals['_DLQCONFIG']._serialized_end=1134
-  _globals['_GRAPHNODE']._serialized_start=1137
-  _globals['_GRAPHNODE']._serialized_end=1348
-  _globals['_GRAPH']._serialized_start=1350
-  _globals['_GRAPH']._serialized_end=1451
-  _globals['_PROCESSREQUEST']._serialized_start=1453
-  _globals['_PROCESSREQUEST']._serialized_end=1548
-  _globals['_PROCESSRESPONSE']._serialized_start=1550
-  _globals['_PROCESSRESPONSE']._serialized_end=1653
-  _globals['_MODULE']._serialized_start=1748
-  _globals['_MODULE']._serialized_end=1824
+  _globals['_DLQMESSAGE']._serialized_end=969
+  _globals['_DLQCONFIG']._serialized_start=972
+  _globals['_DLQCONFIG']._serialized_end=1169
+  _globals['_GRAPHNODE']._serialized_start=1172
+  _globals['_GRAPHNODE']._serialized_end=1383
+  _globals['_GRAPH']._serialized_start=1385
+  _globals['_GRAPH']._serialized_end=1486
+  _globals['_PROCESSDATAREQUEST']._serialized_start=1488
+  _globals['_PROCESSDATAREQUEST']._serialized_end=1587
+  _globals['_PROCESSDATARESPONSE']._serialized_start=1589
+  _globals['_PROCESSDATARESPONSE']._serialized_end=1689
+  _globals['_MODULE']._serialized_start=1784
+  _globals['_MODULE']._serialized_end=1872
 # @@protoc_insertion_point(module_scope)

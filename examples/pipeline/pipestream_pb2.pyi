@@ -71,7 +71,7 @@ class PipeStream(_message.Message):
     def __init__(self, stream_id: _Optional[str] = ..., document_ref: _Optional[_Union[DocumentReference, _Mapping]] = ..., current_node_id: _Optional[str] = ..., hop_count: _Optional[int] = ..., history: _Optional[_Iterable[_Union[StepExecutionRecord, _Mapping]]] = ...) -> None: ...
 
 class DlqMessage(_message.Message):
-    __slots__ = ("stream", "error_type", "error_message", "failed_at", "retry_count", "failed_node_id", "original_topic", "original_offset", "original_partition", "reprocess_count", "letter_id", "unreadable")
+    __slots__ = ("stream", "error_type", "error_message", "failed_at", "retry_count", "failed_node_id", "original_topic", "original_offset", "original_partition", "reprocess_count", "letter_id", "original_record")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     ERROR_TYPE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -83,7 +83,7 @@ class DlqMessage(_message.Message):
     ORIGINAL_PARTITION_FIELD_NUMBER: _ClassVar[int]
     REPROCESS_COUNT_FIELD_NUMBER: _ClassVar[int]
     LETTER_ID_FIELD_NUMBER: _ClassVar[int]
-    UNREADABLE_FIELD_NUMBER: _ClassVar[int]
+    ORIGINAL_RECORD_FIELD_NUMBER: _ClassVar[int]
     stream: PipeStream
     error_type: str
     error_message: str
@@ -95,20 +95,22 @@ class DlqMessage(_message.Message):
     original_partition: int
     reprocess_count: int
     letter_id: str
-    unreadable: bytes
-    def __init__(self, stream: _Optional[_Union[PipeStream, _Mapping]] = ..., error_type: _Optional[str] = ..., error_message: _Optional[str] = ..., failed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retry_count: _Optional[int] = ..., failed_node_id: _Optional[str] = ..., original_topic: _Optional[str] = ..., original_offset: _Optional[int] = ..., original_partition: _Optional[int] = ..., reprocess_count: _Optional[int] = ..., letter_id: _Optional[str] = ..., unreadable: _Optional[bytes] = ...) -> None: ...
+    original_record: bytes
+    def __init__(self, stream: _Optional[_Union[PipeStream, _Mapping]] = ..., error_type: _Optional[str] = ..., error_message: _Optional[str] = ..., failed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retry_count: _Optional[int] = ..., failed_node_id: _Optional[str] = ..., original_topic: _Optional[str] = ..., original_offset: _Optional[int] = ..., original_partition: _Optional[int] = ..., reprocess_count: _Optional[int] = ..., letter_id: _Optional[str] = ..., original_record: _Optional[bytes] = ...) -> None: ...
 
 class DlqConfig(_message.Message):
-    __slots__ = ("enabled", "topic", "max_retries", "retry_backoff")
+    __slots__ = ("enabled", "topic", "max_retries", "retry_backoff", "brake")
     ENABLED_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     MAX_RETRIES_FIELD_NUMBER: _ClassVar[int]
     RETRY_BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    BRAKE_FIELD_NUMBER: _ClassVar[int]
     enabled: bool
     topic: str
     max_retries: int
     retry_backoff: _duration_pb2.Duration
-    def __init__(self, enabled: _Optional[bool] = ..., topic: _Optional[str] = ..., max_retries: _Optional[int] = ..., retry_backoff: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    brake: bool
+    def __init__(self, enabled: _Optional[bool] = ..., topic: _Optional[str] = ..., max_retries: _Optional[int] = ..., retry_backoff: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., brake: _Optional[bool] = ...) -> None: ...
 
 class GraphNode(_message.Message):
     __slots__ = ("node_id", "module_id", "next_node_ids", "dlq_config", "kafka_input_topic", "timeout")
@@ -136,7 +138,7 @@ class Graph(_message.Message):
     max_hops: int
     def __init__(self, cluster_id: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[GraphNode, _Mapping]]] = ..., max_hops: _Optional[int] = ...) -> None: ...
 
-class ProcessRequest(_message.Message):
+class ProcessDataRequest(_message.Message):
     __slots__ = ("document", "stream")
     DOCUMENT_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
@@ -144,12 +146,12 @@ class ProcessRequest(_message.Message):
     stream: PipeStream
     def __init__(self, document: _Optional[_Union[PipeDoc, _Mapping]] = ..., stream: _Optional[_Union[PipeStream, _Mapping]] = ...) -> None: ...
 
-class ProcessResponse(_message.Message):
-    __slots__ = ("success", "output_document", "error_message")
+class ProcessDataResponse(_message.Message):
+    __slots__ = ("success", "document", "error_message")
     SUCCESS_FIELD_NUMBER: _ClassVar[int]
-    OUTPUT_DOCUMENT_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENT_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     success: bool
-    output_document: PipeDoc
+    document: PipeDoc
     error_message: str
-    def __init__(self, success: _Optional[bool] = ..., output_document: _Optional[_Union[PipeDoc, _Mapping]] = ..., error_message: _Optional[str] = ...) -> None: ...
+    def __init__(self, success: _Optional[bool] = ..., document: _Optional[_Union[PipeDoc, _Mapping]] = ..., error_message: _Optional[str] = ...) -> None: ...

@@ -1,7 +1,8 @@
-"""Streams: read from a record, and handed on with what has happened to them."""
+"""Streams: read from records, and passed on with their history."""
 
 from datetime import datetime
 
+from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
 from .errors import MalformedStream, MaxHopsExceeded
@@ -15,44 +16,52 @@ from .pipestream_pb2 import (
 
 
 def parsed(body: bytes) -> PipeStream | None:
-    """The stream that these bytes are, sound or not; None when they are none."""
+    """
+    Return the stream in a record, valid or not; None if the record is not a stream.
+
+    Protobuf is read, and protobuf's JSON: console tools of Kafka carry lines of text only. No
+    stream in protobuf begins with `{`.
+    """
     stream = PipeStream()
     try:
-        stream.ParseFromString(body)
-    except DecodeError:
+        if body.startswith(b"{"):
+            json_format.Parse(body, stream)
+        else:
+            stream.ParseFromString(body)
+    except (DecodeError, json_format.ParseError, UnicodeDecodeError):
         return None
     return stream
 
 
 def read(body: bytes) -> PipeStream:
     """
-    The stream in a record, fit to be processed.
+    Return the stream in a record.
 
-    Bytes that are no stream, and streams without an id or a document, are malformed.
+    Raises `MalformedStream` if the record is not a stream, or has no id or no document.
     """
     stream = parsed(body)
     if stream is None:
-        raise MalformedStream(f"{len(body)} bytes that are no PipeStream")
+        raise MalformedStream(f"record of {len(body)} bytes is not a PipeStream")
     if not stream.stream_id:
-        raise MalformedStream("a stream without an id")
+        raise MalformedStream("stream has no stream_id")
     if not stream.document_ref.doc_id:
         raise MalformedStream(f"stream {stream.stream_id} refers to no document")
     return stream
 
 
-def check_hops(stream: PipeStream, most: int) -> None:
-    """Stop a stream that has been handed on more than `most` times; 0 is no limit."""
-    if most and stream.hop_count > most:
+def check_hops(stream: PipeStream, limit: int) -> None:
+    """Raise `MaxHopsExceeded` for a stream with more than `limit` hops; 0 is no limit."""
+    if limit and stream.hop_count > limit:
         raise MaxHopsExceeded(
-            f"stream {stream.stream_id} was handed on {stream.hop_count} times,"
-            f" at most {most} are allowed"
+            f"stream {stream.stream_id} was passed on {stream.hop_count} times,"
+            f" at most {limit} are allowed"
         )
 
 
 def step(
     stream: PipeStream, node_id: str, began: datetime, ended: datetime, error: str
 ) -> StepExecutionRecord:
-    """What the history says of one node; with an error, that its module said no."""
+    """Return the entry of one node in the history; an error is what its module answered."""
     record = StepExecutionRecord(
         hop=stream.hop_count,
         node_id=node_id,
@@ -64,10 +73,10 @@ def step(
     return record
 
 
-def handed_on(
+def passed_on(
     stream: PipeStream, to: str, reference: DocumentReference, done: StepExecutionRecord
 ) -> PipeStream:
-    """The stream as the next node gets it."""
+    """Return the stream as the next node gets it."""
     onward = PipeStream()
     onward.CopyFrom(stream)
     onward.document_ref.CopyFrom(reference)

@@ -84,6 +84,7 @@ class Serve(Struct, frozen=True, kw_only=True):
     notice: Seconds = 0.0  # between failing readiness and stopping
     grace: Seconds = 30.0  # for requests in progress when the server stops
     retention_every: Hours | None = None  # between retention runs (default: never)
+    graph: Text | None = None  # a pipeline's graph (JSON): the topics of nodes with other names
 
 
 class Access(Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from deadletter.core.failure import (
     Trouble,
 )
 from deadletter.core.policy import LimitMode
-from deadletter.profiles import DAY, PROFILES, Profile
+from deadletter.profiles import DAY, OUTAGE_BRAKE, PROFILES, Profile
 from situations import decide
 
 RELAYER, PIPELINE, LEASE_QUEUE, MAILBOX, COURIER = (
@@ -51,6 +51,11 @@ def test_limits_r0_20_r1_25_r2_1_r3_9_r4_32() -> None:
 
     assert limits == {"relayer": 3, "pipeline": 3, "lease_queue": 0, "mailbox": 5, "courier": 5}
     assert {p.policy.limit_mode for p in PROFILES.values()} == {LimitMode.REACHED}
+
+
+def test_an_unreachable_module_does_not_stop_its_node_unless_switched_on_r1_7() -> None:
+    assert PIPELINE.brake is None
+    assert not OUTAGE_BRAKE.systemic
 
 
 def test_backoffs_r1_32_r3_37_r4_33_to_36() -> None:

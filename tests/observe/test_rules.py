@@ -76,8 +76,8 @@ def test_the_rules_of_the_pipeline_are_as_required_r1_48_to_r1_51() -> None:
     assert (depth.expr, depth.lasting) == ("pipestream_dlq_depth > 100", "5m")
     rate = "rate(pipestream_dlq_messages_total[5m]) > 1"
     assert (growing.expr, growing.lasting) == (rate, "10m")
-    assert "{{ $labels.node_id }}" in depth.summary
-    assert "{{ $labels.node_id }}" in growing.summary
+    assert depth.summary == "DLQ depth high for {{ $labels.node_id }}"
+    assert growing.summary == "DLQ growing for {{ $labels.node_id }}"
 
 
 def test_prometheus_can_read_the_rules(promtool: Path) -> None:

@@ -2,18 +2,24 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
+from msgspec import structs
+
+from deadletter.core.burial import sign_copy, to_message
 from deadletter.core.errors import Refused, Unavailable
 from deadletter.core.events import BackInReach, Buried, Event, OutOfReach
-from deadletter.core.letter import DeadLetter
+from deadletter.core.letter import DeadLetter, State
 from deadletter.core.query.ast import EVERYTHING
 from deadletter.intake.dialects import Found
+from deadletter.ports import KeyRing
 from deadletter.runtime.drain_loop import Intake
 from deadletter.stores.memory import MemoryEngine
 from deadletter.testing.fakes import SeededDice
 from deadletter.testing.virtual_time import VirtualClock
 from dlq_rig import virtually
+from office.making import make_letter
 
 
 class Pile:
@@ -204,3 +210,42 @@ async def _away(letters: Sequence[DeadLetter]) -> Any:
 
 def _thing(id_: str) -> Found:
     return Found(kind="sqs", place="orders-dlq", id=id_, body=b"{}")
+
+
+@virtually
+async def test_a_copy_of_a_letter_in_the_office_tells_nothing_new() -> None:
+    """A closed letter stays closed, its attempts are not counted again."""
+    rig = Rig()
+    letter = make_letter(1, source="orders", state=State.CLOSED)
+    await rig.letters.keep([letter])
+    (before,) = await rig.letters.get([letter.id])
+    await _put_copy(rig, letter)
+
+    await rig.run_for(10)
+
+    (after,) = await rig.letters.get([letter.id])
+    assert after == before
+    assert rig.pile.lying == {}
+    assert rig.seen(Buried) == []
+
+
+@virtually
+async def test_a_copy_of_a_later_death_is_kept() -> None:
+    """An office that was restored from a backup learns of it."""
+    rig = Rig()
+    letter = make_letter(1, source="orders")
+    await rig.letters.keep([make_letter(1, source="orders", died=timedelta(hours=3))])
+    await _put_copy(rig, letter)
+
+    await rig.run_for(10)
+
+    (after,) = await rig.letters.get([letter.id])
+    assert after.head.dead_at == letter.head.dead_at
+    assert len(rig.seen(Buried)) == 1
+
+
+async def _put_copy(rig: Rig, letter: DeadLetter) -> None:
+    keys = await KeyRing(rig.letters).keys()
+    copy = sign_copy(to_message(letter), letter, rig.pile.place, keys)
+    headers = (*copy.headers, ("dlq-message-id", copy.id.encode()))
+    rig.pile.lying["copy"] = structs.replace(_thing("copy"), body=copy.body, headers=headers)

@@ -1,6 +1,7 @@
 """Real servers for tests, one module each."""
 
 from .common import Missing, NotOurs, Server
+from .consul import Consul
 from .kafka import Kafka
 from .mongodb import MongoDB
 from .nats import Nats
@@ -9,10 +10,11 @@ from .rabbitmq import RabbitMQ
 from .redis import Redis
 from .sqs import Sqs
 
-KINDS: tuple[type[Server], ...] = (PostgreSQL, Redis, Nats, MongoDB, Sqs, RabbitMQ, Kafka)
+KINDS: tuple[type[Server], ...] = (PostgreSQL, Redis, Nats, MongoDB, Sqs, RabbitMQ, Kafka, Consul)
 
 __all__ = [
     "KINDS",
+    "Consul",
     "Kafka",
     "Missing",
     "MongoDB",

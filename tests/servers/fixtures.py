@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from . import Kafka, Missing, MongoDB, Nats, PostgreSQL, RabbitMQ, Redis, Server, Sqs
+from . import Consul, Kafka, Missing, MongoDB, Nats, PostgreSQL, RabbitMQ, Redis, Server, Sqs
 from .node import Node
 
 
@@ -94,3 +94,4 @@ mongodb_server = server_of(MongoDB)
 sqs_server = server_of(Sqs)
 rabbitmq_server = server_of(RabbitMQ)
 kafka_server = server_of(Kafka)
+consul_server = server_of(Consul)

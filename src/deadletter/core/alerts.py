@@ -81,13 +81,13 @@ RULES: Final = (
         name="DLQDepthHigh",
         expr="pipestream_dlq_depth > 100",
         lasting="5m",
-        summary="DLQ depth of node {{ $labels.node_id }} is {{ $value }}",
+        summary="DLQ depth high for {{ $labels.node_id }}",
     ),
     AlertRule(
         name="DLQGrowing",
         expr="rate(pipestream_dlq_messages_total[5m]) > 1",
         lasting="10m",
-        summary="DLQ of node {{ $labels.node_id }} is growing",
+        summary="DLQ growing for {{ $labels.node_id }}",
     ),
     AlertRule(
         name="DeadLetterNotKept",

@@ -183,6 +183,7 @@ class DeathReport(Struct, frozen=True, kw_only=True):
     reason: Reason | None = None
     reason_text: str = ""
     trouble: Trouble | None = None  # None: the classifier decides
+    code: str = ""  # beside the trouble
     error_type: str = ""
     error_text: str = ""
     stack: str = ""
@@ -201,6 +202,7 @@ class DeathReport(Struct, frozen=True, kw_only=True):
     history: str = ""  # attempts of our own worker
     is_told_whole: bool = False  # the history ends with the death itself
     drops: Names = frozenset()  # headers of the dialect: not the producer's
+    body: bytes | None = None  # of the message inside an envelope; None: there is no envelope
 
 
 NAME: Final = "dlq-found"

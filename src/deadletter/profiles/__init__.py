@@ -145,7 +145,7 @@ class Profile(Struct, frozen=True, kw_only=True):
 # mailbox      request and reply: patient, dead letters named by error type
 # courier      webhooks: exponential backoff, dead letters kept for 90 days
 
-__all__ = ["PROFILES", "Profile"]
+__all__ = ["OUTAGE_BRAKE", "PROFILES", "Profile"]
 
 DAY: Final = 86_400.0
 
@@ -185,6 +185,9 @@ RELAYER: Final = Profile(
     ),
 )
 
+OUTAGE_BRAKE: Final = BrakePolicy(quiet=False, systemic=False)
+"""The brake of pipeline nodes that wait for a module that is unreachable."""
+
 PIPELINE_NODE: Final = Profile(
     name="pipeline",
     policy=DLQPolicy(
@@ -192,7 +195,7 @@ PIPELINE_NODE: Final = Profile(
         backoff=Linear(1.0, cap=DAY),
         classifier=ErrorClassifier((*PIPELINE, *GENERAL)),
     ),
-    brake=BrakePolicy(quiet=False, systemic=False),  # bugs are dead at once
+    brake=None,  # an unreachable module is a dead letter; `OUTAGE_BRAKE` is the switch
     naming="dlq.{cluster}.{node}",
 )
 

@@ -1,8 +1,9 @@
 """
 Draining a dead place into the office: taken, kept as letters, then forgotten.
 
-A crash between any two of these repeats them, and none of them minds: what was
-taken and not forgotten comes again, and is the same letter.
+Every step is idempotent, so a crash between two steps only repeats them: what was taken and
+not forgotten comes again, and is the same letter. So is the copy of a letter that the office
+has: it was published after the letter was kept, and tells nothing new.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from deadletter.core.events import Buried, HeadersIgnored, Observer
 from deadletter.core.failure import Failure
 from deadletter.core.letter import DeadLetter
 from deadletter.core.signing import Keys
-from deadletter.intake.dialects import NOBODY, Found, Trusted, has_unsigned, letter_of
+from deadletter.intake.dialects import NOBODY, Found, Trusted, has_unsigned, letter_of, origin_of
 from deadletter.ports import Clock, Dice, Drain, Kept, KeyRing, LetterStore
 
 from .availability import Availability, RuntimeContext
@@ -36,6 +37,10 @@ class TakenIn(Struct, frozen=True):
 
     letter: DeadLetter
     kept: Kept | None  # None: the office refused it, and it stays where it is
+
+
+class KnownCopy(Kept, frozen=True):
+    """The answer for a copy of a letter that the office has: no death is reported twice."""
 
 
 class Intake:
@@ -86,7 +91,7 @@ class Intake:
                     continue
                 keys = await availability.retry_until_available("office", self._ring.keys)
                 letters = self._read(found, keys)
-                keep = partial(bisect_rejected, self._letters.keep, letters)
+                keep = partial(self._keep, letters)
                 answers = await availability.retry_until_available("office", keep)
                 taken, kept = self._sorted(found, letters, answers)
                 await availability.retry_until_available(
@@ -106,7 +111,7 @@ class Intake:
         if not found:
             return ()
         letters = self._read(found, await self._ring.keys())
-        answers = await bisect_rejected(self._letters.keep, letters)
+        answers = await self._keep(letters)
         taken, kept = self._sorted(found, letters, answers)
         await self._drain.forget(kept)
         self._tell(taken)
@@ -137,12 +142,28 @@ class Intake:
             for number, one in enumerate(found)
         ]
 
+    async def _keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept | Refused]:
+        """Keep letters, except copies of letters that the office has."""
+        copies = [one.id for one in letters if origin_of(one.message) is None]
+        there = await self._letters.get(copies) if copies else ()
+        latest = {one.id: one.head.dead_at for one in there}
+        known = [
+            origin_of(one.message) is None and latest.get(one.id, _LONG_AGO) >= one.head.dead_at
+            for one in letters
+        ]
+        fresh = [one for one, is_known in zip(letters, known, strict=True) if not is_known]
+        answers = iter(await bisect_rejected(self._letters.keep, fresh) if fresh else ())
+        return [
+            KnownCopy(one.id, is_new=False) if is_known else next(answers)
+            for one, is_known in zip(letters, known, strict=True)
+        ]
+
     def _tell(self, taken: Sequence[TakenIn]) -> None:
         for one in taken:
             if has_unsigned(one.letter):
                 id_, place = one.letter.head.message_id, self._drain.place
                 self._observe(HeadersIgnored(mailbox=place, message_id=id_, what="letter"))
-            if one.kept is not None:
+            if one.kept is not None and not isinstance(one.kept, KnownCopy):
                 self._observe(_buried(one.letter, one.kept))
 
     def _sorted(

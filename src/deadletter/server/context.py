@@ -18,6 +18,7 @@ from deadletter.office.office import Office
 from deadletter.ports import AccessStore, Clock, Dice, Engine, ItemStore, LetterStore
 from deadletter.runtime.health import Complaint
 from deadletter.settings import Settings
+from deadletter.wiring.node_drains import NodeDrains
 
 from .problems import AnswerInstead
 
@@ -113,6 +114,7 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     office: Office
     items: ItemStore | None
     access: AccessStore | None
+    nodes: NodeDrains | None = None
     clock: Clock
     dice: Dice
     settings: Settings

@@ -22,6 +22,7 @@ from deadletter.ports import Clock, Dice, KeyRing
 from deadletter.server.auth.hosts import is_local
 from deadletter.settings import Serve, Settings
 from deadletter.wiring.foreign import Ways
+from deadletter.wiring.node_drains import NodeDrains
 from deadletter.wiring.serving import serving_engine
 
 from .context import SearchShares, ServerContext
@@ -47,6 +48,8 @@ async def open_context(
     async with serving_engine(settings, url=url, office=office, clock=clock, dice=dice) as ground:
         engine, letters = ground.engine, ground.letters
         registry = CollectorRegistry()
+        home, ring = url or settings.url, KeyRing(letters, settings.signing_keys)
+        seen = fan_out(observe, Metrics(registry))
         yield ServerContext(
             engine=engine,
             store=letters,
@@ -54,8 +57,8 @@ async def open_context(
                 engine,
                 clock,
                 dice,
-                ring=KeyRing(letters, settings.signing_keys),
-                servers=Ways(settings.source_urls, clock=clock, home=url or settings.url),
+                ring=ring,
+                servers=Ways(settings.source_urls, clock=clock, home=home),
                 fits=fits,
                 presume_after=settings.presume_after,
             ),
@@ -65,7 +68,16 @@ async def open_context(
             dice=dice,
             settings=settings,
             searches=SearchShares(clock, share=settings.serve.search_share),
-            observe=fan_out(observe, Metrics(registry)),
+            nodes=NodeDrains(
+                home,
+                letters=letters,
+                ring=ring,
+                graph=settings.serve.graph,
+                clock=clock,
+                dice=dice,
+                observe=seen,
+            ),
+            observe=seen,
             metrics=registry,
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from ..common import HOST, INSTALLED, Missing, Server, free_port, program
+from ..common import HOST, INSTALLED, Missing, NotOurs, Server, free_port, program
 
 SETTINGS = """\
 process.roles=broker,controller
@@ -99,6 +99,14 @@ class Kafka(Server):
     def client_settings(self) -> dict[str, str]:
         """What clients need beside the address."""
         return {}
+
+    def console_tool(self, main: str, *arguments: str) -> list[str]:
+        """Return the command of one of Kafka's own tools, by its class."""
+        if not self.ours:
+            raise NotOurs("the tools come with our own Kafka; this one is from the environment")
+        if not list(self.programs["jars"].glob("kafka-tools-[0-9]*.jar")):
+            raise Missing("no console tools of Kafka here: run `make services`")
+        return self._java(f"org.apache.kafka.tools.{main}", *arguments)
 
     def _java(self, main: str, *arguments: str) -> list[str]:
         java, jars = self.programs["java"], self.programs["jars"]

@@ -25,8 +25,8 @@ def noted(rig: Rig) -> Iterator[list[str]]:
     engine: Any = rig.backend.call(rig.backend.engine())
     engine.broker = BrokerRecorder(engine.broker, notes)
     keeper, verb = engine.letters, "keep"
-    if engine.undertaker is not None:
-        keeper, verb = engine.undertaker, "bury"
+    if engine.atomic_burial is not None:
+        keeper, verb = engine.atomic_burial, "bury"
     setattr(keeper, verb, _noting(getattr(keeper, verb), notes))
     yield notes
 
@@ -70,14 +70,14 @@ def test_an_answer_is_sent_before_its_request_is_acknowledged(rig: Rig) -> None:
 
 def test_nothing_is_sent_or_acknowledged_while_the_office_is_unavailable(timed: Rig) -> None:
     engine: Any = timed.backend.call(timed.backend.engine())
-    bury, is_away = engine.undertaker.bury, True
+    bury, is_away = engine.atomic_burial.bury, True
 
     async def refusing(burials: Sequence[Any]) -> Any:
         if is_away:
             raise Unavailable("the office is closed")
         return await bury(burials)
 
-    engine.undertaker.bury = refusing
+    engine.atomic_burial.bury = refusing
     policy: DLQPolicy[Any, Any] = timed.policy(max_delivery_count=1)
     with running(timed.loop(failing(LookupError("no")), dlq=policy)):
         timed.ask("hello")

@@ -1,4 +1,4 @@
-"""One pipeline for all tests of it; each brings streams of its own."""
+"""One pipeline for all tests; each test sends streams of its own."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,13 +18,19 @@ NODES: dict[str, Any] = {
     "loop": {"nextNodeIds": ["loop"]},
     "late": {"timeout": "0.3s", "dlqConfig": {"retryBackoff": "0.1s"}},
     "remote": {"moduleId": "remote", "dlqConfig": {"retryBackoff": "0.1s"}},
-    "outage": {"moduleId": "outage"},
+    "crowded": {"moduleId": "gone", "dlqConfig": {"retryBackoff": "0.1s"}},
+    "alerting": {"moduleId": "gone", "dlqConfig": {"maxRetries": 1}},
+    "outage": {"moduleId": "outage", "dlqConfig": {"brake": True, "retryBackoff": "0.3s"}},
     "four": {"dlqConfig": {"maxRetries": 4, "retryBackoff": "0.2s"}},
-    "patient": {"dlqConfig": {"retryBackoff": "3600s"}},  # nobody waits for that
+    "patient": {"dlqConfig": {"retryBackoff": "3600s"}},  # longer than any test
     "once": {"dlqConfig": {"maxRetries": 0}},
     "usual": {"dlqConfig": {}},
     "again": {"dlqConfig": {"maxRetries": 1, "retryBackoff": "3600s"}},
-    "foreign": {"dlqConfig": {"maxRetries": 1}},  # rubbish is in its dead letters
+    "foreign": {"dlqConfig": {"maxRetries": 1}},  # its topic has records of other engines
+    **{
+        name: {"dlqConfig": {"maxRetries": 1}}
+        for name in ("reread", "closed", "dry", "drained", "piped")
+    },
     "named": {
         "kafkaInputTopic": "$cluster-intake",
         "dlqConfig": {"maxRetries": 1, "topic": "$cluster-graveyard"},
@@ -44,6 +50,6 @@ def rig(kafka_server: Server) -> Iterator[Rig]:
 
 @pytest.fixture(scope="session")
 def dlq(rig: Rig) -> Iterator[httpx.Client]:
-    """deadletter's own server over the same broker and office."""
+    """`dlq serve` over the same broker and office."""
     with closing(rig.dlq()) as client:
         yield client

@@ -1,4 +1,4 @@
-"""A pipeline at work, as processes; its modules do as they are told."""
+"""A pipeline as processes, with modules that tests control."""
 
 import json
 import os
@@ -16,51 +16,57 @@ from msgspec import Struct
 
 from pipeline.documents import Repository
 from pipeline.module_server import Abort, ModuleServer
-from pipeline.pipestream_pb2 import DlqMessage, PipeDoc, PipeStream, ProcessRequest, ProcessResponse
-from pipeline.reading import records
+from pipeline.pipestream_pb2 import (
+    DlqMessage,
+    PipeDoc,
+    PipeStream,
+    ProcessDataRequest,
+    ProcessDataResponse,
+)
+from pipeline.topic_records import records
 from servers.common import free_port
 from stage import Process, Stage
 
 BACKOFF: Final = 0.3  # seconds
-PATIENCE: Final = 90.0  # seconds, for a machine that has other things to do
+PATIENCE: Final = 90.0  # seconds for a step, on a busy machine
 T = TypeVar("T")
-Act = Callable[[ProcessRequest], ProcessResponse]
+Act = Callable[[ProcessDataRequest], ProcessDataResponse]
 
 
-def well(request: ProcessRequest) -> ProcessResponse:
-    """The document, with one more word."""
+def well(request: ProcessDataRequest) -> ProcessDataResponse:
+    """Return the document with one more word."""
     made = PipeDoc()
     made.CopyFrom(request.document)
     made.body += f" {request.stream.current_node_id[:8]}"
-    return ProcessResponse(success=True, output_document=made)
+    return ProcessDataResponse(success=True, document=made)
 
 
-def says_no(request: ProcessRequest) -> ProcessResponse:
-    return ProcessResponse(error_message="no text in this document")
+def says_no(request: ProcessDataRequest) -> ProcessDataResponse:
+    return ProcessDataResponse(error_message="no text in this document")
 
 
-def away(request: ProcessRequest) -> ProcessResponse:
+def away(request: ProcessDataRequest) -> ProcessDataResponse:
     raise Abort("UNAVAILABLE", "restarting")
 
 
-def wrong(request: ProcessRequest) -> ProcessResponse:
+def wrong(request: ProcessDataRequest) -> ProcessDataResponse:
     raise Abort("INVALID_ARGUMENT", "this is no picture")
 
 
-def buggy(request: ProcessRequest) -> ProcessResponse:
+def buggy(request: ProcessDataRequest) -> ProcessDataResponse:
     raise KeyError("language")
 
 
-def late(request: ProcessRequest) -> ProcessResponse:
+def late(request: ProcessDataRequest) -> ProcessDataResponse:
     time.sleep(1.0)
     return well(request)
 
 
 class Call(Struct, frozen=True):
-    """A module was asked."""
+    """One call of a module."""
 
     at: float
-    request: ProcessRequest
+    request: ProcessDataRequest
 
 
 class Dead(Struct, frozen=True):
@@ -73,20 +79,20 @@ class Dead(Struct, frozen=True):
 
 
 class Modules:
-    """One server that stands for every module; streams say what it is to do."""
+    """One server for all modules, with behaviour set per stream and node."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self._acts: dict[tuple[str, str], Iterator[Act]] = {}
 
     def tell(self, stream: str, node: str, *acts: Act) -> None:
-        """What to do with a stream at a node, call by call; all is well after that."""
+        """Set what to do with a stream at a node, call by call; then calls succeed."""
         self._acts[stream, node] = iter(acts)
 
     def of(self, stream: str) -> list[Call]:
         return [call for call in self.calls if call.request.stream.stream_id == stream]
 
-    def __call__(self, request: ProcessRequest) -> ProcessResponse:
+    def __call__(self, request: ProcessDataRequest) -> ProcessDataResponse:
         self.calls.append(Call(time.time(), request))
         stream = request.stream
         acts = self._acts.get((stream.stream_id, stream.current_node_id), iter(()))
@@ -94,13 +100,13 @@ class Modules:
 
 
 class Rig:
-    """The cluster `prod`, its nodes by name."""
+    """One cluster, with nodes by name."""
 
     def __init__(self, stage: Stage, kafka: str, nodes: Mapping[str, Any], **client: Any) -> None:
         self.stage = stage
         self.broker = kafka
         self.modules = Modules()
-        self.address = ""  # where they are
+        self.address = ""  # of all modules
         self.cluster = f"prod{uuid4().hex[:6]}"
         self.ids = {name: str(uuid4()) for name in nodes}
         self.documents = Repository(stage.place / "documents")
@@ -141,15 +147,15 @@ class Rig:
         self.graph.write_text(json.dumps(graph).replace("$cluster", self.cluster))
 
     def _make_embed(self) -> None:
-        """A topic with more than one partition; the service makes all the others."""
+        """Create a topic with several partitions; the service creates the others."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         (made,) = admin.create_topics([NewTopic(self.topic("embed"), 3, 1)]).values()
         made.result()
 
-    # What runs.
+    # Processes.
 
     def engine(self) -> Process:
-        """The service; returns once all of its nodes are at work."""
+        """Start the service; return once all of its nodes run."""
         self.process = process = self.stage.process("pipeline", env=self.environ)
 
         def ready() -> bool:
@@ -157,32 +163,32 @@ class Rig:
             return _answers(self._health, "/ready")
 
         try:
-            self.stage.until("the pipeline", ready, 60)
+            self.stage.until("the pipeline", ready, 240)
         except TimeoutError as error:
             error.add_note(process.said())
             raise
         return process
 
     def logged(self, *words: str) -> list[str]:
-        """The lines of the engine's log with all of these in them."""
+        """Return the lines of the engine's log that contain all of these."""
         lines = self.process.said().splitlines()
         return [line for line in lines if all(word in line for word in words)]
 
     def waits(self, node: str, offset: int) -> list[float]:
-        """How long the engine says that it put a record off, try by try."""
+        """Return the waits that the engine logged for a record, attempt by attempt."""
         lines = self.logged("retried", f"message_id={self.topic(node)}/0/{offset} ")
         return [float(line.partition(" delay=")[2].split()[0]) for line in lines]
 
     def dlq(self) -> httpx.Client:
-        """deadletter's own server over the same broker and office."""
+        """Start `dlq serve` over the same broker and office."""
         port = free_port()
         self.stage.process(
             "deadletter.cli",
             *("--url", self.url, "--office", self.office),
             *("serve", "--port", str(port), "--access", "off"),
-            env={"PATH": os.environ["PATH"]},
+            env={"PATH": os.environ["PATH"], "DLQ_SERVE_GRAPH": str(self.graph)},
         )
-        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20)
+        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE)
         self.stage.until("dlq serve", lambda: _answers(client, "/health/live"))
         return client
 
@@ -190,14 +196,14 @@ class Rig:
         self._health.close()
 
     def register(self, module: str, address: str | None) -> None:
-        """Say where a module is; None: nowhere."""
+        """Register the address of a module; None removes it."""
         there = json.loads(self.directory.read_bytes()) if self.directory.exists() else {}
         half = self.directory.with_suffix(".half")
         known = {**there, module: address}
         half.write_text(json.dumps({m: at for m, at in known.items() if at}))
         half.rename(self.directory)
 
-    # What travels.
+    # Streams and records.
 
     def topic(self, node: str) -> str:
         return f"{self.cluster}.{self.ids[node]}"
@@ -206,7 +212,7 @@ class Rig:
         return f"dlq.{self.cluster}.{self.ids[node]}"
 
     def stream(self, node: str, *acts: Act, **fields: Any) -> PipeStream:
-        """A stream with a document of its own; `acts` are what the module does."""
+        """Return a stream with a document of its own; `acts` are what the module does."""
         name = uuid4().hex
         document = PipeDoc(doc_id=f"doc-{name}", body="once upon a time")
         stream = PipeStream(
@@ -221,7 +227,7 @@ class Rig:
     def send(
         self, node: str, stream: PipeStream | bytes, topic: str = "", partition: int = 0
     ) -> int:
-        """Put a record before a node, as any producer may; its offset."""
+        """Send a record to a node, as any producer may; return its offset."""
         body, key = (stream, None) if isinstance(stream, bytes) else _record(stream)
         offsets: list[int] = []
 
@@ -237,11 +243,11 @@ class Rig:
         return offsets[0]
 
     def records(self, topic: str) -> list[Any]:
-        """All that is in a topic."""
+        """Return the records of a topic."""
         return list(records(self.url, topic))
 
     def committed(self, node: str) -> int:
-        """The first offset that a node has not done with."""
+        """Return the committed offset of a node."""
         group = {"bootstrap.servers": self.bootstrap, "group.id": self.cluster}
         consumer = Consumer(group)
         try:
@@ -252,7 +258,7 @@ class Rig:
             consumer.close()
 
     def dead(self, node: str, topic: str = "") -> list[Dead]:
-        """What is in the dead-letter topic of a node."""
+        """Return the messages in the dead-letter topic of a node."""
         return [
             Dead(
                 record.timestamp()[1] / 1000,
@@ -267,18 +273,18 @@ class Rig:
         return self.stage.until(what, check, PATIENCE)
 
     def letters(self, dlq: httpx.Client, node: str, query: str = "") -> Any:
-        """What the office has of a node, newest first."""
+        """Return the letters of a node, newest first."""
         asked = {"query": f"consumer:{self.ids[node]} {query}"}
         answer = dlq.get("/api/v1/letters", params=asked).raise_for_status()
         return answer.json()["heads"]
 
     def metric(self, name: str) -> float:
-        """A number that the engine shows, by its name and labels."""
+        """Return a metric of the engine, by its name and labels."""
         shown = httpx.get(f"http://127.0.0.1:{self.metrics}/metrics").text
         return metric(shown, name)
 
     def death_of(self, node: str, stream: PipeStream, topic: str = "") -> Dead:
-        """Wait for the one dead letter of a stream."""
+        """Wait for the one message of a stream in the dead-letter topic."""
 
         def found() -> list[Dead]:
             with suppress(KafkaException):  # a broker may just be coming back
@@ -293,14 +299,14 @@ class Rig:
         return one
 
     def calls(self, stream: PipeStream, count: int) -> list[Call]:
-        """Wait until a stream's modules were called so often."""
+        """Wait for a number of calls for a stream."""
         called = self.modules.of
         self.wait_for(f"{count} calls", lambda: len(called(stream.stream_id)) >= count)
         return called(stream.stream_id)
 
 
 def served(rig: Rig) -> ModuleServer:
-    """The modules, where the pipeline finds them."""
+    """Return the modules, registered where the pipeline finds them."""
     server = ModuleServer(rig.modules)
     rig.address = server.address
     rig.register("usual", server.address)
@@ -308,7 +314,7 @@ def served(rig: Rig) -> ModuleServer:
 
 
 def metric(shown: str, name: str) -> float:
-    """A number in what Prometheus is told; 0 when it is not there."""
+    """Return a metric of a scrape; 0 if it is missing."""
     found = [line for line in shown.splitlines() if line.startswith(f"{name} ")]
     return float(found[0].rpartition(" ")[2]) if found else 0.0
 

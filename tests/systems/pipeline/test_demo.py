@@ -1,4 +1,4 @@
-"""The story of the README is the story that the demo tells."""
+"""The transcript in the README is the output of the demo."""
 
 import os
 import re
@@ -44,7 +44,7 @@ def test_the_demo_tells_the_story_of_the_readme() -> None:
     assert difference(shown, told.stdout.splitlines()) is None
 
 
-def test_the_graph_of_the_readme_says_what_holds_anyway(tmp_path: Path) -> None:
+def test_the_graph_of_the_readme_has_the_defaults(tmp_path: Path) -> None:
     file = tmp_path / "graph.json"
     file.write_text(block("json"))
 

@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from pipeline.pipestream_pb2 import ProcessRequest, ProcessResponse
+from pipeline.pipestream_pb2 import ProcessDataRequest, ProcessDataResponse
 from servers import Server
 from stage import Process, Stage
 from systems.pipeline.rig import Rig, away, served, well, wrong
@@ -39,7 +39,7 @@ def small(kafka_server: Server) -> Iterator[Rig]:
 
 @contextmanager
 def running(rig: Rig) -> Iterator[Process]:
-    """An engine that ends well, unless it was killed before."""
+    """An engine that must end with code 0, unless it was killed before."""
     engine = rig.engine()
     try:
         yield engine
@@ -81,7 +81,7 @@ def test_a_broker_that_goes_away_while_a_stream_is_given_up(
     gone = Event()
     with running(small):
 
-        def without_broker(request: ProcessRequest) -> ProcessResponse:
+        def without_broker(request: ProcessDataRequest) -> ProcessDataResponse:
             kafka_server.kill()
             gone.set()
             return wrong(request)
@@ -120,7 +120,7 @@ def test_an_engine_that_is_killed_between_tries_loses_neither_stream_nor_count(s
 
 
 def at_most(topic: str, size: int, rig: Rig) -> None:
-    """How large a record of a topic may be, in bytes."""
+    """Limit the size of the records of a topic, in bytes."""
     entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
     told = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": rig.bootstrap})

@@ -1,4 +1,4 @@
-"""What Prometheus sees of the nodes."""
+"""Metrics by node."""
 
 import httpx
 import pytest

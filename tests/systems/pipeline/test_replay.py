@@ -1,18 +1,18 @@
-"""What died goes back to its node: the stream alone, as much of it as was asked for."""
+"""Replays from the office: the stream alone goes back to its node, within the bounds."""
 
 from typing import Any
 
 import httpx
 import pytest
 
-from pipeline.pipestream_pb2 import DlqMessage, PipeStream
+from pipeline.pipestream_pb2 import PipeStream
 from systems.pipeline.rig import Rig, away, well, wrong
 
 pytestmark = pytest.mark.xdist_group("kafka_server")
 
 
 def killed(rig: Rig, node: str, *acts: Any) -> PipeStream:
-    """A stream that has died at a node; `acts` are what its module does afterwards."""
+    """Return a stream that died at a node; `acts` are what its module does afterwards."""
     stream = rig.stream(node, wrong, *acts)
     rig.send(node, stream)
     rig.death_of(node, stream)
@@ -40,7 +40,7 @@ def in_state(rig: Rig, dlq: httpx.Client, node: str, stream: PipeStream, state: 
 
 
 def sent_to(rig: Rig, node: str, stream: PipeStream, topic: str = "") -> list[bytes]:
-    """The records of a stream in the topic that its node reads."""
+    """Return the records of a stream in the input topic of a node."""
     records = rig.records(topic or rig.topic(node))
     return [r.value() for r in records if stream.stream_id.encode() in r.value()]
 
@@ -159,7 +159,7 @@ def test_documents_that_keep_failing_return_to_their_letter_and_are_quarantined(
 
 
 def deaths(rig: Rig, stream: PipeStream) -> list[int]:
-    """How often a stream had been replayed, each time it died."""
+    """Return the number of earlier replays at each death of a stream."""
     messages = [dead.message for dead in rig.dead("again")]
     return [
         message.reprocess_count
@@ -178,44 +178,3 @@ def test_letters_are_counted_by_node(rig: Rig, dlq: httpx.Client) -> None:
 def counted(rig: Rig, dlq: httpx.Client) -> int:
     sources = dlq.get("/api/v1/stats").raise_for_status().json()
     return int(sources["sources"].get(rig.topic("embed"), {}).get("pending", 0))
-
-
-def test_the_topic_of_another_engine_is_taken_in_and_its_streams_go_back(
-    rig: Rig, dlq: httpx.Client
-) -> None:
-    """Piping it back as it is would feed envelopes to the node."""
-    own = killed(rig, "foreign")
-    streams = [rig.stream("foreign") for _ in range(2)]
-    for stream in streams:
-        foreign = DlqMessage(
-            stream=stream,
-            error_type="TIMEOUT",
-            error_message="module did not answer",
-            retry_count=3,
-            failed_node_id="whatever they call it",
-            original_topic="not-a-topic-of-ours",
-            original_offset=7,
-        )
-        foreign.failed_at.GetCurrentTime()
-        rig.send("foreign", foreign.SerializeToString(), rig.dlq_topic("foreign"))
-    rig.send("foreign", b"\xff no envelope", rig.dlq_topic("foreign"))
-
-    first, second = took_in(rig), took_in(rig)
-
-    assert first == {"new": 2, "known": 1, "unreadable": 1}
-    assert second == {"new": 0, "known": 3, "unreadable": 1}
-    assert len(rig.letters(dlq, "foreign", f"key:{own.stream_id}")) == 1
-    answer = replay(rig, dlq, "foreign", filter="code:TIMEOUT")
-    assert answer["plan"]["targets"] == {rig.topic("foreign"): 2}
-    for stream in streams:
-        assert rig.calls(stream, 1)[0].request.stream == stream
-        assert sent_to(rig, "foreign", stream) == [stream.SerializeToString()]
-
-
-def took_in(rig: Rig) -> dict[str, int]:
-    """Run the command; what it says it has taken in."""
-    command = rig.stage.process("pipeline.take_in", rig.ids["foreign"], env=rig.environ)
-    rig.wait_for("the command", lambda: command.code is not None)
-    assert command.code == 0, command.said()
-    pairs = [part.split() for part in command.said().strip().split(", ")]
-    return {kind: int(number) for number, kind in pairs}

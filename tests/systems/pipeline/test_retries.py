@@ -1,10 +1,10 @@
-"""How often a node tries, how long it waits, and what it says in the end."""
+"""Retries: their number, the waits between them, and the message after the last."""
 
 from itertools import pairwise
 
 import pytest
 
-from systems.pipeline.rig import Rig, away, late, wrong
+from systems.pipeline.rig import BACKOFF, Rig, away, late, well, wrong
 
 pytestmark = pytest.mark.xdist_group("kafka_server")
 
@@ -14,31 +14,52 @@ def gaps(times: list[float]) -> list[float]:
 
 
 def test_waits_grow_linearly(rig: Rig) -> None:
-    stream = rig.stream("four", *[away] * 4)  # 0.2 s between its tries
+    stream = rig.stream("four", *[away] * 4)  # its retry_backoff is 0.2 s
     offset = rig.send("four", stream)
 
-    dead = rig.death_of("four", stream)
+    rig.death_of("four", stream)
 
-    assert rig.waits("four", offset) == [0.2, 0.4, 0.6]  # ...and no fourth
+    assert rig.waits("four", offset) == [0.2, 0.4, 0.6]
     first, second, third = gaps([call.at for call in rig.modules.of(stream.stream_id)])
     assert first >= 0.2
     assert second >= 0.4
     assert third >= 0.6
-    assert dead.message.retry_count == 4
 
 
-def test_there_is_no_wait_after_the_last_try(rig: Rig) -> None:
-    stream = rig.stream("again", away)  # one try; a wait would take an hour
+def test_after_the_last_attempt_the_stream_is_published(rig: Rig) -> None:
+    stream = rig.stream("four", *[away] * 4, well)
+    rig.send("four", stream)
+
+    dead = rig.death_of("four", stream).message
+
+    assert dead.stream == stream
+    assert dead.failed_node_id == rig.ids["four"]
+    assert dead.error_type == "MODULE_UNAVAILABLE"
+    assert dead.error_message.endswith(": restarting")
+    assert dead.retry_count == len(rig.modules.of(stream.stream_id)) == 4
+
+
+def test_each_node_waits_as_its_own_config_says(rig: Rig) -> None:
+    waits = {"four": 0.2, "chunk": BACKOFF, "usual": 1.0}
+    offsets = {node: rig.send(node, rig.stream(node, away)) for node in waits}
+
+    for node, offset in offsets.items():
+        told = rig.wait_for("a retry", lambda node=node, at=offset: rig.waits(node, at))  # type: ignore[misc]
+        assert told == [waits[node]]
+
+
+def test_there_is_no_wait_after_the_last_attempt(rig: Rig) -> None:
+    stream = rig.stream("again", away)  # one attempt; a wait would take an hour
     offset = rig.send("again", stream)
 
     dead = rig.death_of("again", stream)
 
-    assert dead.message.error_type == "MODULE_UNAVAILABLE"  # worth a wait, that is
+    assert dead.message.error_type == "MODULE_UNAVAILABLE"  # an error that is retried
     assert dead.message.retry_count == 1
     assert rig.waits("again", offset) == []
 
 
-def test_a_node_that_says_nothing_tries_three_times_a_second_apart(rig: Rig) -> None:
+def test_nodes_make_three_attempts_by_default(rig: Rig) -> None:
     stream = rig.stream("usual", away, away, away)
     offset = rig.send("usual", stream)
 
@@ -51,7 +72,7 @@ def test_a_node_that_says_nothing_tries_three_times_a_second_apart(rig: Rig) -> 
     assert dead.message.retry_count == 3
 
 
-def test_each_node_is_as_patient_as_its_own_config_says(rig: Rig) -> None:
+def test_each_node_makes_the_attempts_of_its_own_config(rig: Rig) -> None:
     tries = {"once": 1, "again": 1, "chunk": 3}
     streams = {node: rig.stream(node, *[away] * 5) for node in tries}
     for node, stream in streams.items():
@@ -63,7 +84,7 @@ def test_each_node_is_as_patient_as_its_own_config_says(rig: Rig) -> None:
         assert len(rig.modules.of(stream.stream_id)) == tries[node]
 
 
-def test_the_first_success_ends_it(rig: Rig) -> None:
+def test_the_first_success_ends_the_retries(rig: Rig) -> None:
     stream = rig.stream("parse", away, away)
     doomed = rig.stream("parse", wrong)
     rig.send("parse", stream)
@@ -77,7 +98,7 @@ def test_the_first_success_ends_it(rig: Rig) -> None:
     assert stream.stream_id not in dead
 
 
-def test_dead_letters_state_attempts_and_the_last_error(rig: Rig) -> None:
+def test_the_message_has_the_last_error_and_the_attempts_made(rig: Rig) -> None:
     stream = rig.stream("four", away, wrong)
     rig.send("four", stream)
 
@@ -88,7 +109,7 @@ def test_dead_letters_state_attempts_and_the_last_error(rig: Rig) -> None:
     assert dead.error_message.endswith(": this is no picture")
 
 
-def test_both_kinds_of_passing_trouble_count_together(rig: Rig) -> None:
+def test_timeouts_and_unavailable_modules_share_one_count(rig: Rig) -> None:
     stream = rig.stream("late", late, away, late)
     rig.send("late", stream)
 

@@ -1,4 +1,4 @@
-"""What the environment says."""
+"""Settings from environment variables."""
 
 from pathlib import Path
 
@@ -15,14 +15,15 @@ def test_a_graph_and_a_broker_are_enough() -> None:
     assert settings.metrics_port is None
 
 
-def test_everything_can_be_said() -> None:
+def test_every_setting_has_a_variable() -> None:
     settings = Settings.read(
         {
             "PIPELINE_GRAPH": "g.json",
             "PIPELINE_BROKER": "kafka://b",
             "PIPELINE_OFFICE": "postgresql://office",
             "PIPELINE_DOCUMENTS": "docs",
-            "PIPELINE_MODULES": "m.json",
+            "PIPELINE_MODULES": "http://consul:8500?dc=eu",
+            "PIPELINE_CONSUL_TOKEN": "s3cret",
             "PIPELINE_VERSION": "1.8",
             "PIPELINE_METRICS_PORT": "9100",
             "PIPELINE_HEALTH_PORT": "9101",
@@ -34,7 +35,8 @@ def test_everything_can_be_said() -> None:
         broker="kafka://b",
         office="postgresql://office",
         documents=Path("docs"),
-        modules=Path("m.json"),
+        modules="http://consul:8500?dc=eu",
+        consul_token="s3cret",
         version="1.8",
         metrics_port=9100,
         health_port=9101,
@@ -49,7 +51,7 @@ def test_missing_settings_are_named(missing: str) -> None:
         Settings.read(given)
 
 
-def test_a_port_that_is_none_is_refused() -> None:
+def test_a_port_must_be_a_number() -> None:
     given = {"PIPELINE_GRAPH": "g", "PIPELINE_BROKER": "b"}
 
     with pytest.raises(ConfigError, match="PIPELINE_HEALTH_PORT"):

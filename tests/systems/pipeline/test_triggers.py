@@ -1,9 +1,10 @@
-"""What goes to the dead-letter topic of a node, and what does not."""
+"""Triggers: failures that send a stream to the dead-letter topic, and those that do not."""
 
 from pathlib import Path
 
 import httpx
 import pytest
+from msgspec import Struct
 
 from pipeline.pipestream_pb2 import STEP_STATUS_FAILURE, DlqMessage, PipeStream
 from servers.common import free_port
@@ -22,7 +23,7 @@ def ids_of_dead(rig: Rig, node: str) -> list[str]:
     return [dead.message.stream.stream_id for dead in rig.dead(node)]
 
 
-def test_a_stream_goes_from_node_to_node_with_what_each_made_of_it(rig: Rig) -> None:
+def test_each_node_passes_on_the_document_it_made(rig: Rig) -> None:
     stream = rig.stream("parse")
     rig.send("parse", stream)
 
@@ -37,35 +38,73 @@ def test_a_stream_goes_from_node_to_node_with_what_each_made_of_it(rig: Rig) -> 
     assert onward.hop_count == 1
 
 
-def test_a_module_that_says_no_is_no_dead_letter_and_the_stream_goes_on(
-    rig: Rig, dlq: httpx.Client
-) -> None:
+class Refusal(Struct, frozen=True):
+    """A stream whose module answered `success=false`, and one that died behind it."""
+
+    stream: PipeStream
+    calls: list[Call]
+    doomed: PipeStream
+
+
+@pytest.fixture(scope="module")
+def refusal(rig: Rig) -> Refusal:
     stream, doomed = rig.stream("parse", says_no), rig.stream("parse", wrong)
     rig.send("parse", stream)
     calls = rig.calls(stream, 3)
     rig.send("parse", doomed)
     rig.death_of("parse", doomed)
+    return Refusal(stream, calls, doomed)
+
+
+def test_success_false_is_not_a_dead_letter(rig: Rig, dlq: httpx.Client, refusal: Refusal) -> None:
+    stream, doomed = refusal.stream, refusal.doomed
 
     assert stream.stream_id not in ids_of_dead(rig, "parse")
     assert rig.letters(dlq, "parse", f"key:{stream.stream_id}") == []
     assert len(rig.letters(dlq, "parse", f"key:{doomed.stream_id}")) == 1
-    for node in ("chunk", "embed"):
-        onward = at(rig, node, calls).request
-        assert onward.document.body == "once upon a time"
-        assert onward.stream.document_ref == stream.document_ref
-        (said,) = onward.stream.history
-        assert said.node_id == rig.ids["parse"]
-        assert said.status == STEP_STATUS_FAILURE
-        assert said.error_message == "no text in this document"
-    assert len(rig.modules.of(stream.stream_id)) == 3  # ...and nothing was retried
-    (told,) = rig.logged("module-said-no", f"stream_id={stream.stream_id}")
+    assert len(rig.modules.of(stream.stream_id)) == 3  # nothing was retried
+
+
+def test_success_false_is_logged_with_its_error(rig: Rig, refusal: Refusal) -> None:
+    (told,) = rig.logged("module-said-no", f"stream_id={refusal.stream.stream_id}")
+
     assert "[warning" in told
     assert "no text in this document" in told
     assert f"node_id={rig.ids['parse']}" in told
-    assert rig.logged("module-said-no", f"stream_id={doomed.stream_id}") == []
+    assert rig.logged("module-said-no", f"stream_id={refusal.doomed.stream_id}") == []
 
 
-def test_a_module_that_is_not_registered(rig: Rig) -> None:
+@pytest.mark.parametrize("node", ["chunk", "embed"])
+def test_the_error_of_success_false_is_in_the_history(
+    rig: Rig, refusal: Refusal, node: str
+) -> None:
+    (said,) = at(rig, node, refusal.calls).request.stream.history
+
+    assert said.node_id == rig.ids["parse"]
+    assert said.status == STEP_STATUS_FAILURE
+    assert said.error_message == "no text in this document"
+
+
+def test_the_stream_goes_on_to_all_next_nodes_after_success_false(
+    rig: Rig, refusal: Refusal
+) -> None:
+    nodes = [call.request.stream.current_node_id for call in refusal.calls]
+
+    assert nodes[0] == rig.ids["parse"]
+    assert sorted(nodes[1:]) == sorted([rig.ids["chunk"], rig.ids["embed"]])
+
+
+@pytest.mark.parametrize("node", ["chunk", "embed"])
+def test_next_nodes_get_the_original_document_after_success_false(
+    rig: Rig, refusal: Refusal, node: str
+) -> None:
+    onward = at(rig, node, refusal.calls).request
+
+    assert onward.document.body == "once upon a time"
+    assert onward.stream.document_ref == refusal.stream.document_ref
+
+
+def test_unregistered_modules_are_retried_then_dead_lettered(rig: Rig) -> None:
     rig.register("remote", None)
     stream = rig.stream("remote")
     rig.send("remote", stream)
@@ -77,7 +116,7 @@ def test_a_module_that_is_not_registered(rig: Rig) -> None:
     assert dead.retry_count == 3
 
 
-def test_service_discovery_is_down(rig: Rig) -> None:
+def test_streams_are_dead_lettered_while_discovery_is_down(rig: Rig) -> None:
     away_for_now = Path(f"{rig.directory}.away")
     rig.directory.rename(away_for_now)
     try:
@@ -92,7 +131,7 @@ def test_service_discovery_is_down(rig: Rig) -> None:
     assert rig.modules.of(stream.stream_id) == []
 
 
-def test_a_module_that_does_not_answer_in_time(rig: Rig) -> None:
+def test_timeouts_are_retried_then_dead_lettered(rig: Rig) -> None:
     stream = rig.stream("late", late, late, late)
     rig.send("late", stream)
 
@@ -103,7 +142,7 @@ def test_a_module_that_does_not_answer_in_time(rig: Rig) -> None:
     assert dead.retry_count == len(rig.modules.of(stream.stream_id)) == 3
 
 
-def test_an_unreachable_module_is_retried_then_dead_lettered(rig: Rig) -> None:
+def test_refused_connections_are_retried_then_dead_lettered(rig: Rig) -> None:
     rig.register("remote", f"127.0.0.1:{free_port()}")
     stream = rig.stream("remote")
     rig.send("remote", stream)
@@ -115,7 +154,7 @@ def test_an_unreachable_module_is_retried_then_dead_lettered(rig: Rig) -> None:
     assert dead.retry_count == 3
 
 
-def test_a_module_whose_process_dies_while_it_is_asked(rig: Rig) -> None:
+def test_crashes_of_a_module_are_retried_then_dead_lettered(rig: Rig) -> None:
     port, mood = free_port(), rig.stage.place / "mood"
     mood.write_text("crash")
     module = rig.stage.process(
@@ -135,7 +174,7 @@ def test_a_module_whose_process_dies_while_it_is_asked(rig: Rig) -> None:
     assert dead.retry_count == 3
 
 
-def test_failures_that_pass_by_themselves_do_not_if_they_go_on(rig: Rig) -> None:
+def test_transient_failures_are_dead_lettered_after_the_last_attempt(rig: Rig) -> None:
     stream = rig.stream("chunk", away, away, away)
     rig.send("chunk", stream)
 
@@ -147,11 +186,11 @@ def test_failures_that_pass_by_themselves_do_not_if_they_go_on(rig: Rig) -> None
 
 
 @pytest.mark.parametrize("body", [b"\xff\xff not a stream", b"\x0a\x7fshort"])
-def test_bytes_that_are_no_stream(rig: Rig, body: bytes) -> None:
+def test_records_that_are_not_streams_are_dead_lettered(rig: Rig, body: bytes) -> None:
     offset = rig.send("chunk", body)
 
     (dead,) = rig.wait_for(
-        "a dead letter", lambda: [d for d in rig.dead("chunk") if d.message.unreadable == body]
+        "a dead letter", lambda: [d for d in rig.dead("chunk") if d.message.original_record == body]
     )
 
     assert dead.message.error_type == "MALFORMED"
@@ -160,7 +199,7 @@ def test_bytes_that_are_no_stream(rig: Rig, body: bytes) -> None:
     assert not dead.message.HasField("stream")
 
 
-def test_a_stream_that_refers_to_no_document(rig: Rig) -> None:
+def test_streams_without_a_document_are_dead_lettered(rig: Rig) -> None:
     stream = rig.stream("chunk")
     stream.ClearField("document_ref")
     rig.send("chunk", stream)
@@ -172,7 +211,7 @@ def test_a_stream_that_refers_to_no_document(rig: Rig) -> None:
     assert rig.modules.of(stream.stream_id) == []
 
 
-def test_a_document_that_the_repository_does_not_have(rig: Rig) -> None:
+def test_streams_whose_document_is_missing_are_dead_lettered(rig: Rig) -> None:
     stream = rig.stream("chunk")
     stream.document_ref.doc_id = "../../etc/passwd"
     rig.send("chunk", stream)
@@ -187,7 +226,9 @@ def test_a_document_that_the_repository_does_not_have(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"), [(b"\xff", "cannot be read"), (b"", "says that it is ''")]
 )
-def test_a_document_that_is_not_what_it_should_be(rig: Rig, content: bytes, complaint: str) -> None:
+def test_streams_whose_document_is_invalid_are_dead_lettered(
+    rig: Rig, content: bytes, complaint: str
+) -> None:
     stream = rig.stream("chunk")
     rig.documents._path(stream.document_ref).write_bytes(content)
     rig.send("chunk", stream)
@@ -199,14 +240,14 @@ def test_a_document_that_is_not_what_it_should_be(rig: Rig, content: bytes, comp
     assert rig.modules.of(stream.stream_id) == []
 
 
-def test_a_stream_that_goes_round_in_circles(rig: Rig) -> None:
+def test_streams_with_too_many_hops_are_dead_lettered(rig: Rig) -> None:
     stream = rig.stream("loop")
     rig.send("loop", stream)
 
     dead = rig.death_of("loop", stream).message
 
     assert dead.error_type == "MAX_HOPS_EXCEEDED"
-    assert "handed on 4 times, at most 3 are allowed" in dead.error_message
+    assert "passed on 4 times, at most 3 are allowed" in dead.error_message
     assert dead.retry_count == 1
     assert dead.stream.hop_count == 4
     assert len(rig.modules.of(stream.stream_id)) == 4  # the way in, and three hops
@@ -225,13 +266,13 @@ def test_permanent_failures_are_not_retried(rig: Rig, act: Act, code: str) -> No
     assert dead.error_type == code
 
 
-def test_unprocessable_documents_do_not_block_others(rig: Rig) -> None:
+def test_streams_that_fail_or_wait_do_not_block_others(rig: Rig) -> None:
     poison = rig.stream("patient", away)  # its second try is an hour off
     hopeless = rig.stream("patient", wrong)
     fine = [rig.stream("patient") for _ in range(20)]
     first = rig.send("patient", poison)
     rig.send("patient", hopeless)
-    rig.send("patient", b"\xff\xff no stream either")
+    rig.send("patient", b"\xff\xff not a stream")
     last = [rig.send("patient", stream) for stream in fine][-1]
 
     for stream in fine:
@@ -245,7 +286,7 @@ def test_unprocessable_documents_do_not_block_others(rig: Rig) -> None:
     assert poison.stream_id not in ids_of_dead(rig, "patient")
 
 
-def test_every_node_has_a_topic_of_its_own_for_what_died_there(rig: Rig) -> None:
+def test_each_node_publishes_to_a_topic_of_its_own(rig: Rig) -> None:
     died = {node: rig.stream(node, wrong) for node in ("chunk", "embed")}
     for node, stream in died.items():
         rig.send(node, stream)
@@ -257,7 +298,7 @@ def test_every_node_has_a_topic_of_its_own_for_what_died_there(rig: Rig) -> None
     assert died["embed"].stream_id not in ids_of_dead(rig, "chunk")
 
 
-def test_a_stream_without_an_id_is_dead_lettered_too(rig: Rig) -> None:
+def test_streams_without_an_id_are_dead_lettered(rig: Rig) -> None:
     offset = rig.send("embed", PipeStream(hop_count=1))
 
     def found() -> list[DlqMessage]:
@@ -267,25 +308,4 @@ def test_a_stream_without_an_id_is_dead_lettered_too(rig: Rig) -> None:
 
     (dead,) = rig.wait_for("a dead letter", found)
 
-    assert dead.error_message == "a stream without an id"
-
-
-def test_a_module_that_is_away_for_long_is_waited_for(rig: Rig) -> None:
-    """Nobody has to replay thousands of streams because a module was down."""
-    streams = [rig.stream("outage") for _ in range(20)]
-    for stream in streams:
-        rig.send("outage", stream)
-    brake = f'dlq_breaker_state{{mailbox="{rig.topic("outage")}"}}'
-    rig.wait_for("the brake", lambda: rig.metric(brake) == 1)
-    more = [rig.stream("outage") for _ in range(5)]
-    for stream in more:
-        rig.send("outage", stream)
-
-    rig.register("outage", rig.address)
-
-    dead = ids_of_dead(rig, "outage")
-    assert len(dead) <= 3  # what was past saving before it was known for an outage
-    for stream in (*streams, *more):
-        if stream.stream_id not in dead:
-            rig.calls(stream, 1)
-    rig.wait_for("the brake", lambda: rig.metric(brake) == 0)
+    assert dead.error_message == "stream has no stream_id"

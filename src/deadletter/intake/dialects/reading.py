@@ -63,6 +63,7 @@ from .brokers import (
     streams,
     x_death,
 )
+from .envelopes import dlq_message
 from .frameworks import bullmq, celery, dramatiq, masstransit, nservicebus, rq, wolverine
 
 _PUBSUB: Final = "CloudPubSubDeadLetterSource"
@@ -246,6 +247,7 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
     # What a framework knows counts before what its broker knows.
     *(celery, dramatiq, rq, bullmq),
     *(masstransit, nservicebus, wolverine, poisoned, knative),
+    dlq_message,
     *(spring, connect, streams, share, smallrye),
     *(opt_deaths, x_death, redriven, given_up, pubsub, service_bus),
 )
@@ -423,7 +425,7 @@ def _message(found: Found, told: DeathReport, now: datetime, lineage: Lineage | 
     headers = tuple(pair for pair in found.headers if pair[0] not in dropped)
     message = Message(
         id=_id(told.message_id or found.id),
-        body=found.body,
+        body=found.body if told.body is None else told.body,
         sent_at=min(told.sent_at or found.sent_at or found.at or now, now),
         headers=headers,
         content_type=found.content_type,
@@ -476,8 +478,19 @@ def _own(found: Found, now: datetime, keys: Keys) -> DeadLetter | None:
     message = _message(found, told, now, None)
     for mailbox in _mailboxes(found.place):
         if is_copy(message, mailbox, keys):
-            return from_message(message, mailbox, keys, now)
+            return _unwrapped(from_message(message, mailbox, keys, now), found)
     return None
+
+
+def _unwrapped(letter: DeadLetter, found: Found) -> DeadLetter:
+    """Return the letter of our own copy with the message inside its envelope, if it has one."""
+    told = _asked(dlq_message, found)
+    if told is None or told.body is None:
+        return letter
+    headers = tuple(pair for pair in letter.message.headers if pair[0] not in told.drops)
+    message = structs.replace(letter.message, body=told.body, headers=headers, content_type=None)
+    head = structs.replace(letter.head, size=len(told.body))
+    return structs.replace(letter, message=message, head=head)
 
 
 def _mailboxes(place: str) -> Iterator[str]:
@@ -512,7 +525,7 @@ def _failure(told: DeathReport) -> Failure:
 
 def _judged(told: DeathReport) -> tuple[Trouble, str]:
     if told.trouble is not None:
-        return told.trouble, told.trouble.upper()
+        return told.trouble, _name(told.code) or told.trouble.upper()
     if not told.error_type and not told.error_text:
         return Trouble.UNKNOWN, ""
     name = _name(told.error_type).rpartition(".")[2]

@@ -378,31 +378,30 @@ _REPLAYABLE: Final = ast.Term("is", ast.Op.IS, ("pending", "reviewed"))
 
 
 class NodeReplayRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request to replay the letters of a node."""
+    """Limits of a node's replay, and how carefully its letters are sent."""
 
     limit: AtMost | None = None
     filter: Filter = ""
     rate: Rate | None = None
     cap: Cap = CAP
     expect: Expect | None = None
-    dry_run: bool = False  # return only what would be sent
+    dry_run: bool = False  # report what would be sent, and send nothing
     reason: Reason = ""
 
 
 class NodeReplay(Struct, frozen=True, kw_only=True):
-    """The plan and the replay; a dry run has no replay."""
+    """The plan, and the replay that carries it out; a dry run has none."""
 
     replay: Campaign | None = None
     plan: Plan
     sendable: int
+    taken_in: int = 0  # letters that were found in the node's dead-letter topic just now
 
 
 @post(
     "/admin/dlq/{node_id:str}/replay",
     guards=[needs(Role.OPERATOR)],
-    responses={
-        200: ResponseSpec(NodeReplay, description="A dry run: nothing is sent, stored or audited.")
-    },
+    responses={200: ResponseSpec(NodeReplay, description="A dry run: nothing is sent.")},
 )
 async def replay_node(
     context: Here,
@@ -416,28 +415,38 @@ async def replay_node(
     """
     Send the open letters of a pipeline node back to its input topic.
 
-    Sends letters of messages that the node gave up on, and letters of its own topic.
-    Each letter is sent in its original form: the stream, without the envelope. With
-    `dry_run` the answer is 200 with the plan, and nothing is sent.
+    First the node's dead-letter topic is read, `dlq.{cluster}.{node}` or the one that the
+    graph names: records that the office does not know, such as those of another engine,
+    become letters. Then the letters that the node gave up on, and those of its input topic,
+    go back to it: the stream alone, without its envelope. With `dry_run` the answer is 200 and
+    says what would be sent, also of the records that were found; nothing is sent.
     """
-    given = parse(data.filter)
-    more = () if given == ast.EVERYTHING else (given,)
-    node = ast.All((_of(node_id), _REPLAYABLE, *more))
-    visible = of_sources(node, who.sources)
-    found = await found_by(searching, visible, widest=WIDEST)
+    by = who.by(data.reason)
+    taken_in = 0
+    if context.nodes is not None:
+        taken_in = await context.nodes.take_in(node_id, by, sees=who.sees)
+    sought = parse(data.filter)
+    some = () if sought == ast.EVERYTHING else (sought,)
+    node = ast.All((_of(node_id), _REPLAYABLE, *some))
+    seen = of_sources(node, who.sources)
+    found = await found_by(searching, seen, widest=WIDEST)
     found.check(data.expect, data.limit)
     wish = ReplayOptions(rate=data.rate, cap=data.cap, limit=data.limit, reason=data.reason)
-    request = wish.request(found, who.by(data.reason))
+    request = wish.request(found, by)
     if data.dry_run:
         plan = (await judged(context, who, request)).plan
-        return Response(NodeReplay(plan=plan, sendable=plan.sendable), status_code=200)
-    created = await planned(context, who, request)
-    sent = await start(context, sender, created, who.by(data.reason))
-    return Response(NodeReplay(replay=sent.replay, plan=sent.plan, sendable=sent.sendable))
+        dry = NodeReplay(plan=plan, sendable=plan.sendable, taken_in=taken_in)
+        return Response(dry, status_code=200)
+    made = await planned(context, who, request)
+    sent = await start(context, sender, made, by)
+    answer = NodeReplay(
+        replay=sent.replay, plan=sent.plan, sendable=sent.sendable, taken_in=taken_in
+    )
+    return Response(answer)
 
 
 def _of(node_id: str) -> ast.Node:
-    """Return a search for the letters of a node, as consumer or as topic."""
+    """Match the letters that a node gave up on, and those that died in its topic."""
     name = pattern((node_id,))
     return ast.Any(
         (

@@ -1,7 +1,7 @@
 """
-Put a text into the pipeline: `python -m pipeline.submit NODE 'some text' …`
+Submission of texts: `python -m pipeline.submission NODE 'some text' …`
 
-Each text becomes a document in the repository and a stream before the node.
+Each text becomes a document in the repository, and a stream in the input topic of the node.
 """
 
 import asyncio
@@ -12,15 +12,15 @@ from uuid import uuid4
 
 from deadletter import ConfigError
 
-from .engine import Pipeline, opened
+from .engine import Pipeline, open_pipeline
 from .pipestream_pb2 import PipeDoc, PipeStream
 from .settings import Settings
 
 
 async def submit(pipeline: Pipeline, node_id: str, texts: Sequence[str]) -> list[str]:
-    """Put texts before a node; the ids of their streams and documents."""
+    """Send texts to a node; return the ids of their streams, which are those of the documents."""
     if node_id not in pipeline.graph.nodes:
-        raise ConfigError(f"The graph has no node {node_id}.")
+        raise ConfigError(f"the graph has no node {node_id}")
     ids = []
     for text in texts:
         name = str(uuid4())
@@ -35,8 +35,8 @@ async def submit(pipeline: Pipeline, node_id: str, texts: Sequence[str]) -> list
 
 
 async def main(node_id: str, *texts: str) -> None:
-    """Submit, and say what the streams are called."""
-    async with opened(Settings.read(os.environ)) as pipeline:
+    """Submit texts, and print the ids of their streams."""
+    async with open_pipeline(Settings.read(os.environ)) as pipeline:
         for stream_id in await submit(pipeline, node_id, texts):
             print(stream_id)
 
