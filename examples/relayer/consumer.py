@@ -22,7 +22,7 @@ from .database import open_database
 from .dlq_consumer import DeadLetterConsumer
 from .downstream import Downstream
 from .main_consumer import MainConsumer
-from .queues import make_queues
+from .queues import check_queues
 from .reprocessing import Reprocessing
 from .settings import Settings
 from .table import Table
@@ -53,12 +53,12 @@ async def opened_consumers(
             settings.sqs, office=settings.office, observe=observe or log_events(clock), clock=clock
         )
         await stack.enter_async_context(app)
-        await make_queues((await app.engine()).broker, settings)
+        await check_queues((await app.engine()).broker, settings)
         if MAIN in which:
             MainConsumer(settings, table, downstream, clock).register(app)
         if DLQ in which:
             again = Reprocessing(app, settings, table, clock, SystemDice())
-            DeadLetterConsumer(app, settings, table, again, clock).register()
+            DeadLetterConsumer(app, settings, table, again).register()
         yield app
 
 

@@ -29,6 +29,7 @@ from deadletter.testing.fakes import eventually
 from relayer.api import build
 from relayer.consumer import BOTH, opened_consumers
 from relayer.database import Database, open_database
+from relayer.queues import make_queues, opened_broker
 from relayer.settings import DEAD_QUEUE, QUEUE, Settings, read
 from relayer.table import Table
 from servers import Server
@@ -150,12 +151,15 @@ class Relay:
     @classmethod
     @asynccontextmanager
     async def opened(
-        cls, environment: dict[str, str], raw: Any, stub: Stub
+        cls, environment: dict[str, str], raw: Any, stub: Stub, *, make: bool = True
     ) -> "AsyncIterator[Relay]":
         async with AsyncExitStack() as stack:
             database = await open_database(environment["DATABASE_URL"])
             stack.push_async_callback(database.close)
             relay = cls(environment, raw, stub, database)
+            if make:
+                async with opened_broker(relay.settings.sqs_for_creation, relay.settings) as broker:
+                    await make_queues(broker, relay.settings)
             url = await stack.enter_async_context(serving(relay.settings))
             client = httpx.AsyncClient(base_url=url)
             relay.api = await stack.enter_async_context(client)
