@@ -24,7 +24,7 @@ from .downstream import Downstream
 from .main_consumer import MainConsumer
 from .queues import check_queues
 from .reprocessing import Reprocessing
-from .settings import Settings
+from .settings import DEAD_QUEUE, Settings
 from .table import Table
 
 MAIN: Final = "main"
@@ -85,7 +85,14 @@ async def _publishing(watch: CloudWatch, app: App, settings: Settings) -> AsyncI
     stop = asyncio.Event()
     async with cloudwatch(region=settings.region) as client:
         publishing = asyncio.create_task(
-            watch.publish_every(settings.publish_every, client, await app.letters(), stop)
+            watch.publish_every(
+                settings.publish_every,
+                client,
+                await app.letters(),
+                stop,
+                broker=(await app.engine()).broker,
+                queues=[DEAD_QUEUE],
+            )
         )
         try:
             yield

@@ -44,8 +44,10 @@ def _of_main(options: QueueOptions, attempts: int) -> list[str]:
         return []
     count = options.max_attempts or "1000 (no limit)"
     return [
-        f"{QUEUE} has a redrive policy to {options.dead_queue} with maxReceiveCount {count}:"
-        f" it needs one {needed}"
+        (
+            f"{QUEUE} has a redrive policy to {options.dead_queue} with maxReceiveCount {count}:"
+            f" it needs one {needed}"
+        )
     ]
 
 

@@ -8,15 +8,7 @@ from msgspec import structs
 
 from deadletter.core.backoff import Exponential, Fixed, Linear, NoBackoff
 from deadletter.core.errors import ConfigError, GiveUp, LogicalFailure, Malformed
-from deadletter.core.failure import (
-    Bury,
-    Continue,
-    Decision,
-    ErrorCategory,
-    Fail,
-    Retry,
-    Trouble,
-)
+from deadletter.core.failure import Bury, Continue, Decision, ErrorCategory, Fail, Retry, Trouble
 from deadletter.core.policy import Disposition, LimitMode
 from deadletter.profiles import DAY, PROFILES, Profile
 from situations import decide

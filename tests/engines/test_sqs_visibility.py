@@ -1,5 +1,6 @@
 """SQS's own retry: with `retry=visibility` SQS redelivers, counts and moves by itself."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ import pytest
 from deadletter.brokers.sqs.engine import SqsEngine
 from deadletter.brokers.sqs.registry import Redrive, conflict
 from deadletter.core.errors import ConfigError, NotFound, Unavailable
-from deadletter.core.message import BrokerMove, Lineage
-from deadletter.ports import Acked, QueueOptions
+from deadletter.core.message import BrokerMove, Delivery, Lineage
+from deadletter.ports import Acked, Engine, QueueOptions
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.queue_bench import LEASE, a_message, info, release
 from deadletter.testing.queue_contract import DeliveringContract
@@ -45,6 +46,25 @@ class TestDelivering(VisibilityBench, DeliveringContract):
 
     @pytest.mark.skip(reason="SQS knows whole seconds only: see TestSqs")
     async def test_a_waiting_receive_notices_what_falls_due(self) -> None: ...  # type: ignore[override]
+
+    async def test_a_cancelled_receive_takes_nothing_with_it(
+        self, engine: Engine, clock: FakeClock
+    ) -> None:
+        """As elsewhere; but SQS counts a receive that was cancelled when it was under way."""
+        sending = await self.sent(engine, *(a_message() for _ in range(5)))
+        source = engine.broker.source("orders")
+        handed_out: list[Delivery] = []
+
+        for turns in range(5):  # cancelled ever a little later
+            task = asyncio.create_task(source.receive(limit=1, wait=5.0, lease=LEASE))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            (result,) = await asyncio.gather(task, return_exceptions=True)
+            handed_out += [] if isinstance(result, BaseException) else result
+
+        rest = await self._all_of(engine, len(sending) - len(handed_out))
+        assert {d.message.id for d in [*handed_out, *rest]} == {m.id for m in sending}
 
 
 class TestVisibility(VisibilityBench):
@@ -117,9 +137,7 @@ class TestVisibility(VisibilityBench):
         assert runs == [(1, False), (2, False), (3, False)]
         assert (await self.received(engine, of="relay-dlq")).message == message
 
-    async def test_no_queue_of_suspects_is_made(
-        self, engine: SqsEngine, clock: FakeClock
-    ) -> None:
+    async def test_no_queue_of_suspects_is_made(self, engine: SqsEngine, clock: FakeClock) -> None:
         await self.sent(engine, to="orders")
         for _ in range(3):
             await engine.broker.source("orders").receive(limit=1, wait=0, lease=LEASE)
@@ -192,9 +210,7 @@ class TestVisibility(VisibilityBench):
         lineage = Lineage(letter_id="a" * 24, generation=2, campaign="c")
         await self.sent(engine, a_message(lineage=lineage), to="relay")
         for _ in range(3):
-            await release(
-                engine.broker.source("relay"), await self.received(engine, of="relay")
-            )
+            await release(engine.broker.source("relay"), await self.received(engine, of="relay"))
         await engine.broker.source("relay").receive(limit=1, wait=0, lease=LEASE)
 
         dead = await self.received(engine, of="relay-dlq")
@@ -204,9 +220,7 @@ class TestVisibility(VisibilityBench):
 
     async def test_a_fifo_queue_is_counted_and_moved_alike(self, engine: SqsEngine) -> None:
         await self.with_dead_queue(engine, end=".fifo")
-        one, two = await self.sent(
-            engine, a_message(key="a"), a_message(key="a"), to="relay.fifo"
-        )
+        one, two = await self.sent(engine, a_message(key="a"), a_message(key="a"), to="relay.fifo")
         source = engine.broker.source("relay.fifo")
 
         for attempt in (1, 2, 3):
@@ -345,4 +359,3 @@ def test_handlers_may_try_no_more_often_than_sqs_delivers(
     redrive = Redrive("arn:aws:sqs:eu-west-1:0:dead", count)
 
     assert (conflict(name, attempts, redrive=redrive, in_place=True) is None) is fine
-

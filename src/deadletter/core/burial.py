@@ -92,13 +92,7 @@ def broker_burial(delivery: Delivery, now: datetime) -> DeadLetter:
     """
     message, move = delivery.message, delivery.moved
     assert move is not None
-    received = f"received {move.receives} times" if move.receives else "received too often"
-    failure = Failure(
-        trouble=Trouble.WORKER_LOST,
-        code="RECEIVED_TOO_OFTEN",
-        error_type="deadletter.ReceivedTooOften",
-        text=f"moved by its broker: {received}, and no worker reported a result",
-    )
+    failure = failure_of_move(delivery)
     first = structs.replace(
         delivery, mailbox=move.source, attempt=move.receives, spared=0, history=""
     )
@@ -119,6 +113,18 @@ def broker_burial(delivery: Delivery, now: datetime) -> DeadLetter:
         version="",
     )
     return structs.replace(letter, head=structs.replace(letter.head, attempts=move.receives))
+
+
+def failure_of_move(delivery: Delivery) -> Failure:
+    """Return the failure of a message that its broker moved, as far as it is known."""
+    receives = 0 if delivery.moved is None else delivery.moved.receives
+    received = f"received {receives} times" if receives else "received too often"
+    return Failure(
+        trouble=Trouble.WORKER_LOST,
+        code="RECEIVED_TOO_OFTEN",
+        error_type="deadletter.ReceivedTooOften",
+        text=f"moved by its broker: {received}, and no worker reported a result",
+    )
 
 
 @lru_cache(maxsize=256)  # mostly the same texts of a policy

@@ -207,6 +207,12 @@ class LetterAttempts:
         return ours[0]
 
 
+def _moved(
+    letters: LetterStore | None, availability: Availability, clock: Clock, observe: Observer
+) -> MovedLetters | None:
+    return None if letters is None else MovedLetters(letters, availability, clock, observe)
+
+
 def _corrupt(delivery: Delivery) -> Failure:
     return Failure(
         trouble=Trouble.MALFORMED,
@@ -297,7 +303,7 @@ class DLQConsumer:
             on_failure=on_failure,
             discard_failures=discard_failures,
             keys=keys,
-            moved=None if letters is None else MovedLetters(letters, self._availability, clock),
+            moved=_moved(letters, self._availability, clock, observe),
         )
         self._trust = Trust(source.features, keys, observe, dead_queue_of)
         self._is_shut = False

@@ -8,12 +8,13 @@ message is handled: under the same identity, so that there is one letter either 
 
 from msgspec import structs
 
-from deadletter.core.burial import broker_burial
+from deadletter.core.burial import broker_burial, failure_of_move
+from deadletter.core.events import Buried, Observer
 from deadletter.core.ids import body_digest, letter_id
 from deadletter.core.letter import DeadLetter, State
 from deadletter.core.message import Delivery
 from deadletter.intake.dialects import fenced
-from deadletter.ports import Clock, LetterStore
+from deadletter.ports import Clock, Kept, LetterStore
 
 from .availability import Availability
 from .outcomes import as_kept
@@ -22,10 +23,13 @@ from .outcomes import as_kept
 class MovedLetters:
     """Finds or keeps the letters of moved messages."""
 
-    def __init__(self, letters: LetterStore, availability: Availability, clock: Clock) -> None:
+    def __init__(
+        self, letters: LetterStore, availability: Availability, clock: Clock, observe: Observer
+    ) -> None:
         self._letters = letters
         self._availability = availability
         self._clock = clock
+        self._observe = observe
 
     async def letter_of(self, delivery: Delivery) -> DeadLetter:
         """Return the letter of a moved message, from the office; keep it if it is missing."""
@@ -40,10 +44,28 @@ class MovedLetters:
         (kept,) = await self._availability.retry_until_available(
             "office", lambda: self._letters.keep([letter])
         )
+        self._report(delivery, letter, kept)
         stored = await self._availability.retry_until_available(
             "office", lambda: self._letters.get([kept.id])
         )
         return stored[0] if stored else as_kept(letter, kept)
+
+    def _report(self, delivery: Delivery, letter: DeadLetter, kept: Kept) -> None:
+        head = letter.head
+        self._observe(
+            Buried(
+                mailbox=head.source,
+                message_id=head.message_id,
+                letter_id=kept.id,
+                attempt=head.attempts,
+                reason=head.reason,
+                text=head.reason_text,
+                failure=failure_of_move(delivery),
+                is_new=kept.is_new,
+                conflict=kept.conflict,
+                request_id=head.business_key,
+            )
+        )
 
 
 def _ids(delivery: Delivery) -> list[str]:

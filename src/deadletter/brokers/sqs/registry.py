@@ -206,9 +206,7 @@ class QueueRegistry:
 
     def known(self) -> dict[str, str]:
         """Return the URLs of the queues found so far, by their names."""
-        return {
-            name: queue.url for name, (queue, _) in self._known.items() if queue is not None
-        }
+        return {name: queue.url for name, (queue, _) in self._known.items() if queue is not None}
 
     def forget(self, mailbox: str) -> None:
         """Drop what is cached about a mailbox."""
