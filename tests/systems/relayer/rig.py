@@ -151,15 +151,14 @@ class Relay:
     @classmethod
     @asynccontextmanager
     async def opened(
-        cls, environment: dict[str, str], raw: Any, stub: Stub, *, make: bool = True
+        cls, environment: dict[str, str], raw: Any, stub: Stub
     ) -> "AsyncIterator[Relay]":
         async with AsyncExitStack() as stack:
             database = await open_database(environment["DATABASE_URL"])
             stack.push_async_callback(database.close)
             relay = cls(environment, raw, stub, database)
-            if make:
-                async with opened_broker(relay.settings.sqs_for_creation, relay.settings) as broker:
-                    await make_queues(broker, relay.settings)
+            async with opened_broker(relay.settings.sqs_for_creation, relay.settings) as broker:
+                await make_queues(broker, relay.settings)
             url = await stack.enter_async_context(serving(relay.settings))
             client = httpx.AsyncClient(base_url=url)
             relay.api = await stack.enter_async_context(client)

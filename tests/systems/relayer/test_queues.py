@@ -8,7 +8,9 @@ import pytest
 
 from deadletter import ConfigError
 from relayer.__main__ import main
-from relayer.settings import DEAD_QUEUE, QUEUE
+from relayer.api import build
+from relayer.consumer import opened_consumers
+from relayer.settings import DEAD_QUEUE, QUEUE, read
 from servers.sqs import Sqs
 from systems.relayer.rig import Relay
 
@@ -92,7 +94,7 @@ async def test_a_start_says_what_differs_and_changes_nothing(
         async with relay.consuming():
             pass
     with pytest.raises(ConfigError, match=sentence):
-        async with Relay.opened(relay.environment, relay.raw, relay.stub, make=False):
+        async with build(relay.settings).lifespan():
             pass
 
     after = await relay.attributes(QUEUE)
@@ -100,10 +102,12 @@ async def test_a_start_says_what_differs_and_changes_nothing(
     assert after["LastModifiedTimestamp"] == before["LastModifiedTimestamp"]
 
 
-async def test_a_start_makes_no_queue(environment: dict[str, str], raw: Any, stub: Any) -> None:
-    with pytest.raises(ConfigError, match=f"no queue {QUEUE}; there is no queue {DEAD_QUEUE}"):
-        async with Relay.opened(environment, raw, stub, make=False):
-            pass
+async def test_a_start_makes_no_queue(environment: dict[str, str], raw: Any) -> None:
+    settings = read(environment)
+    for starting in (build(settings).lifespan(), opened_consumers(settings)):
+        with pytest.raises(ConfigError, match=f"no queue {QUEUE}; there is no queue {DEAD_QUEUE}"):
+            async with starting:
+                pass
 
     name = environment["SQS_QUEUE_URL"].rpartition("/")[2]
     assert not (await raw.list_queues(QueueNamePrefix=name)).get("QueueUrls")
@@ -144,5 +148,5 @@ async def test_the_account_in_the_url_is_the_one_that_is_used(relay: Relay) -> N
     }
 
     with pytest.raises(ConfigError, match=f"there is no queue {QUEUE}"):
-        async with Relay.opened(environment, relay.raw, relay.stub, make=False):
+        async with opened_consumers(read(environment)):
             pass
