@@ -18,7 +18,7 @@ from deadletter import ConfigError
 from .api import build
 from .consumer import BOTH, consume
 from .database import open_database
-from .queues import differences, make_queues, opened_broker
+from .queues import check_queues, differences, make_queues, opened_broker
 from .settings import Settings, read
 
 
@@ -34,6 +34,7 @@ def main(arguments: list[str]) -> int:
 def _run(arguments: list[str], settings: Settings) -> int:
     match arguments:
         case ["api"]:
+            asyncio.run(_check(settings))
             uvicorn.run(
                 build(settings), host=settings.host, port=settings.port, log_level="warning"
             )
@@ -48,6 +49,11 @@ def _run(arguments: list[str], settings: Settings) -> int:
         case _:
             print(__doc__, file=sys.stderr)
             return 2
+
+
+async def _check(settings: Settings) -> None:
+    async with opened_broker(settings.sqs, settings) as broker:
+        await check_queues(broker, settings)
 
 
 async def _queues(settings: Settings, *, create: bool) -> int:

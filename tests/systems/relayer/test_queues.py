@@ -2,13 +2,13 @@
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
 
 from deadletter import ConfigError
 from relayer.__main__ import main
-from relayer.api import build
 from relayer.consumer import opened_consumers
 from relayer.settings import DEAD_QUEUE, QUEUE, read
 from servers.sqs import Sqs
@@ -85,17 +85,20 @@ async def changed(relay: Relay, change: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(("change", "sentence"), DIFFERENT, ids=["none", "count", "target"])
 async def test_a_start_says_what_differs_and_changes_nothing(
-    relay: Relay, change: dict[str, str], sentence: str
+    relay: Relay,
+    change: dict[str, str],
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    for name, value in relay.environment.items():
+        monkeypatch.setenv(name, value)
     await changed(relay, change)
     before = await relay.attributes(QUEUE)
 
-    with pytest.raises(ConfigError, match=sentence):
-        async with relay.consuming():
-            pass
-    with pytest.raises(ConfigError, match=sentence):
-        async with build(relay.settings).lifespan():
-            pass
+    for word in ("api", "consumer"):
+        assert await asyncio.to_thread(main, [word]) == 2
+        assert re.search(sentence, capsys.readouterr().err), word
 
     after = await relay.attributes(QUEUE)
     assert after.get("RedrivePolicy") == before.get("RedrivePolicy")
@@ -103,11 +106,9 @@ async def test_a_start_says_what_differs_and_changes_nothing(
 
 
 async def test_a_start_makes_no_queue(environment: dict[str, str], raw: Any) -> None:
-    settings = read(environment)
-    for starting in (build(settings).lifespan(), opened_consumers(settings)):
-        with pytest.raises(ConfigError, match=f"no queue {QUEUE}; there is no queue {DEAD_QUEUE}"):
-            async with starting:
-                pass
+    with pytest.raises(ConfigError, match=f"no queue {QUEUE}; there is no queue {DEAD_QUEUE}"):
+        async with opened_consumers(read(environment)):
+            pass
 
     name = environment["SQS_QUEUE_URL"].rpartition("/")[2]
     assert not (await raw.list_queues(QueueNamePrefix=name)).get("QueueUrls")
