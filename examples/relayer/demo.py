@@ -118,7 +118,7 @@ class Demo:
     def _said(self, *words: str) -> str:
         ran = subprocess.run(
             [sys.executable, "-m", "deadletter.cli", *words],
-            env={**os.environ, **self.environment, "COLUMNS": "100"},
+            env={**os.environ, **self.environment, "COLUMNS": "110"},
             capture_output=True,
             text=True,
             check=False,

@@ -320,7 +320,7 @@ def test_the_image_of_the_deployments_is_one_that_the_project_builds() -> None:
     """Each file says with which tag it is built, and from which other image."""
     files = [HERE / "relayer" / "Containerfile", HERE.parent / "deploy" / "Containerfile"]
     built = {
-        re.findall(r"^# podman build .*-t (\S+) \.$", f.read_text(), re.MULTILINE)[0]: f
+        re.findall(r"^# podman build .*-t (\S+) \.$", f.read_text(), re.MULTILINE)[-1]: f
         for f in files
     }
     documents = yaml.safe_load_all((HERE / "relayer" / "kubernetes.yaml").read_text())
