@@ -120,7 +120,7 @@ async def test_messages_in_dead_letter_queues_are_counted_r0_111(client: Any) ->
 async def test_the_alarm_on_a_queue_rings_when_a_message_is_in_it_r0_108(client: Any) -> None:
     """SQS itself publishes this number on Amazon; here the test does."""
     await put_alarms(client, queues=["orders-dlq"])
-    (name,) = await states(client)
+    (name,) = [one for one in await states(client) if one.endswith("-orders-dlq")]
     before = (await states(client))[name]
     datum = {
         "MetricName": "ApproximateNumberOfMessagesVisible",
@@ -235,7 +235,7 @@ async def test_unpublishable_metrics_are_logged_once_and_sent_later(
     watch(buried())
     calls, publish = 0, watch.publish
 
-    async def twice_out_of_reach(client: Any, store: LetterStore) -> int:
+    async def twice_out_of_reach(client: Any, store: LetterStore, **_: Any) -> int:
         nonlocal calls
         calls += 1
         if calls <= 2:
