@@ -1,7 +1,7 @@
 """
 python -m relayer api        takes transactions over HTTP
 python -m relayer consumer   works both queues, in one process
-python -m relayer queues     makes the queues, with the redrive policy
+python -m relayer queues     checks the queues; with --create, makes missing ones
 python -m relayer migrate    brings the transaction table up to date
 
 The consumers can also be named, main and dlq; one without the other is refused.
@@ -13,12 +13,12 @@ import sys
 
 import uvicorn
 
-from deadletter import ConfigError, opened
+from deadletter import ConfigError
 
 from .api import build
 from .consumer import BOTH, consume
 from .database import open_database
-from .queues import make_queues
+from .queues import check_queues, differences, make_queues, opened_broker
 from .settings import Settings, read
 
 
@@ -34,15 +34,15 @@ def main(arguments: list[str]) -> int:
 def _run(arguments: list[str], settings: Settings) -> int:
     match arguments:
         case ["api"]:
+            asyncio.run(_check(settings))
             uvicorn.run(
                 build(settings), host=settings.host, port=settings.port, log_level="warning"
             )
             return 0
         case ["consumer", *which] if BOTH.issuperset(which):
             return asyncio.run(consume(settings, frozenset(which) or BOTH))
-        case ["queues"]:
-            asyncio.run(_queues(settings))
-            return 0
+        case ["queues", *options] if options in ([], ["--create"]):
+            return asyncio.run(_queues(settings, create=bool(options)))
         case ["migrate"]:
             asyncio.run(_migrate(settings))
             return 0
@@ -51,9 +51,20 @@ def _run(arguments: list[str], settings: Settings) -> int:
             return 2
 
 
-async def _queues(settings: Settings) -> None:
-    async with opened(settings.sqs, office=settings.office) as engine:
-        await make_queues(engine.broker, settings)
+async def _check(settings: Settings) -> None:
+    async with opened_broker(settings.sqs, settings) as broker:
+        await check_queues(broker, settings)
+
+
+async def _queues(settings: Settings, *, create: bool) -> int:
+    """Make missing queues if asked to; say what differs; return the exit code."""
+    if create:
+        async with opened_broker(settings.sqs_for_creation, settings) as broker:
+            await make_queues(broker, settings)
+    async with opened_broker(settings.sqs, settings) as broker:
+        found = await differences(broker, settings)
+    print("\n".join(found) or "the queues are as the service needs them")
+    return 1 if found else 0
 
 
 async def _migrate(settings: Settings) -> None:

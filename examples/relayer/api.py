@@ -23,7 +23,6 @@ from deadletter.core.burial import RETRY_WISH
 from deadletter.system import SystemClock, SystemDice
 
 from .database import open_database
-from .queues import make_queues
 from .settings import QUEUE, Settings
 from .table import Table
 from .values import (
@@ -125,7 +124,6 @@ def build(settings: Settings) -> Litestar:
         database = await open_database(settings.database)
         await database.migrate()
         async with App(settings.sqs, office=settings.office) as app:
-            await make_queues((await app.engine()).broker, settings)
             api.state.desk = Desk(app, Table(database, SystemClock()), SystemDice())
             api.state.webhook_token = settings.webhook_token
             yield

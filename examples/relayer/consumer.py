@@ -22,9 +22,9 @@ from .database import open_database
 from .dlq_consumer import DeadLetterConsumer
 from .downstream import Downstream
 from .main_consumer import MainConsumer
-from .queues import make_queues
+from .queues import check_queues
 from .reprocessing import Reprocessing
-from .settings import Settings
+from .settings import DEAD_QUEUE, Settings
 from .table import Table
 
 MAIN: Final = "main"
@@ -53,12 +53,12 @@ async def opened_consumers(
             settings.sqs, office=settings.office, observe=observe or log_events(clock), clock=clock
         )
         await stack.enter_async_context(app)
-        await make_queues((await app.engine()).broker, settings)
+        await check_queues((await app.engine()).broker, settings)
         if MAIN in which:
             MainConsumer(settings, table, downstream, clock).register(app)
         if DLQ in which:
             again = Reprocessing(app, settings, table, clock, SystemDice())
-            DeadLetterConsumer(app, settings, table, again, clock).register()
+            DeadLetterConsumer(app, settings, table, again).register()
         yield app
 
 
@@ -85,7 +85,14 @@ async def _publishing(watch: CloudWatch, app: App, settings: Settings) -> AsyncI
     stop = asyncio.Event()
     async with cloudwatch(region=settings.region) as client:
         publishing = asyncio.create_task(
-            watch.publish_every(settings.publish_every, client, await app.letters(), stop)
+            watch.publish_every(
+                settings.publish_every,
+                client,
+                await app.letters(),
+                stop,
+                broker=(await app.engine()).broker,
+                queues=[DEAD_QUEUE],
+            )
         )
         try:
             yield

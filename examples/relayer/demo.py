@@ -45,6 +45,7 @@ class Demo:
             "SQS_DLQ_URL": f"{base}/{DEAD_QUEUE}",
             "DLQ_POLL_INTERVAL_MS": "200",
             "RETRY_DELAY_MS": "0",
+            "REPROCESSING": "on",
             "REPLAY_DELAY_MS": "1000",
             "DATABASE_URL": f"sqlite:///{stage.place}/relayer.db",
             "DLQ_OFFICE": f"sqlite:///{stage.place}/office.db",
@@ -59,6 +60,8 @@ class Demo:
         # Looking needs the office alone; sending back needs the queues as well.
         self.environment["DLQ_URL"] = self.environment["DLQ_OFFICE"]
         self.queues = read(self.environment).sqs
+        making = stage.process("relayer", "queues", "--create", env=self.environment)
+        stage.until("the queues", lambda: making.code is not None)
         stage.process("relayer.stub", env=self.environment)
         stage.process("relayer", "api", env=self.environment)
         stage.process("relayer", "consumer", env=self.environment)
@@ -115,7 +118,7 @@ class Demo:
     def _said(self, *words: str) -> str:
         ran = subprocess.run(
             [sys.executable, "-m", "deadletter.cli", *words],
-            env={**os.environ, **self.environment, "COLUMNS": "100"},
+            env={**os.environ, **self.environment, "COLUMNS": "110"},
             capture_output=True,
             text=True,
             check=False,

@@ -1,42 +1,37 @@
 """
-The DLQ consumer: what failed three times ends here, or is sent back on request.
+The DLQ consumer: records the end of each transaction that SQS has moved.
 
-    kept in the office  ->  over already?  ->  wanted again?  ->  failed  ->  deleted
+    letter kept  ->  transaction finished already?  ->  retryOnFailure?  ->  failed  ->  deleted
 
-A message is deleted when all of that is written down, and not before: whatever
-fails on the way is raised, and the message comes again.
+A message is deleted when all of that is recorded, and not before. An error on the way is
+raised, and the message is received again.
 """
-
-import msgspec
-from msgspec.structs import replace
 
 from deadletter import App, DeadLetter, Failure, Trouble
 from deadletter.core.failure import Reason
 from deadletter.core.letter import By
-from deadletter.ports import Clock
 from deadletter.profiles.projection import taken
 
 from .reprocessing import Reprocessing
 from .settings import DEAD_QUEUE, QUEUE, Settings
 from .table import Table
-from .values import UNFINISHED, RelayMessage, Status, Transaction
+from .values import UNFINISHED, Status, Transaction, read_message
 
 
 class DeadLetterConsumer:
     """Works the dead-letter queue."""
 
     def __init__(
-        self, app: App, settings: Settings, table: Table, reprocessing: Reprocessing, clock: Clock
+        self, app: App, settings: Settings, table: Table, reprocessing: Reprocessing
     ) -> None:
         self._app = app
         self._profile = settings.profile
         self._lease = settings.dead_lease
         self._table = table
         self._reprocessing = reprocessing
-        self._clock = clock
 
     def register(self) -> None:
-        """Have the app run it; what fails comes again with a later poll."""
+        """Have the app run it; a message that fails is received again by a later poll."""
         how = self._profile.dlq_consumer
         assert how is not None
         self._app.letter_handler(
@@ -48,55 +43,42 @@ class DeadLetterConsumer:
         )(self.settle)
 
     async def settle(self, letter: DeadLetter) -> str:
-        """Bring one message to its end; says how."""
-        store = await self._app.letters()
-        message = read(letter.message.body)
-        if letter.head.source != QUEUE:
-            told = unburied(
-                letter, receives=self._profile.policy.max_attempts, is_readable=message is not None
-            )
-            (kept,) = await store.keep([told])
-            (letter,) = await store.get([kept.id])
+        """Bring one message to its end; return what was done."""
+        message = read_message(letter.message.body)
+        if letter.head.source == DEAD_QUEUE:
+            letter = await self._kept(letter, is_readable=message is not None)
         if message is None:
-            await self._table.fail(named(letter.message.body), failure_of(letter))
-            return "processed"  # its letter is all there is, and it stays
+            failure = failure_of(letter)
+            await self._table.reject(letter.message.id, letter.message.body, failure)
+            return "processed"
         transaction = await self._table.add(message)
         if transaction.status not in UNFINISHED:
-            await self._over(letter, transaction)
+            await self._close(letter, transaction)
             return "processed"
-        wanted = transaction.retry_on_failure
-        if wanted and await self._reprocessing.send_back(letter, transaction):
-            return "replayed"
+        if transaction.retry_on_failure:
+            is_sent = await self._reprocessing.send_back(letter, transaction)
+            if is_sent:
+                return "replayed"
         await self._table.fail(transaction.transaction_id, failure_of(letter))
         return "processed"
 
-    async def _over(self, letter: DeadLetter, transaction: Transaction) -> None:
-        """Close the letter of a transaction that went through after all."""
+    async def _kept(self, letter: DeadLetter, *, is_readable: bool) -> DeadLetter:
+        """Keep the letter of a message that somebody sent to the dead-letter queue."""
+        store = await self._app.letters()
+        (kept,) = await store.keep([letter_of(letter, is_readable=is_readable)])
+        (stored,) = await store.get([kept.id])
+        return stored
+
+    async def _close(self, letter: DeadLetter, transaction: Transaction) -> None:
+        """Close the letter of a transaction that succeeded after all."""
         if transaction.status is not Status.FAILED:
             office = await self._app.office()
             why = f"the transaction is {transaction.status}"
             await office.letters.close([letter.id], By("dlq-consumer", why))
 
 
-def read(body: bytes) -> RelayMessage | None:
-    """What is on the queue; None when it is something else."""
-    try:
-        return msgspec.json.decode(body, type=RelayMessage)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
-
-
-def named(body: bytes) -> str:
-    """The transaction that a body names, though it cannot be read; else nothing."""
-    try:
-        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-        return msgspec.json.decode(fields["transactionId"], type=str)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError, KeyError):
-        return ""
-
-
 def failure_of(letter: DeadLetter) -> Failure:
-    """What a letter says went wrong last."""
+    """Return the last failure of a letter."""
     head = letter.head
     return Failure(
         trouble=head.trouble,
@@ -106,18 +88,17 @@ def failure_of(letter: DeadLetter) -> Failure:
     )
 
 
-def unburied(letter: DeadLetter, *, receives: int, is_readable: bool) -> DeadLetter:
+def letter_of(letter: DeadLetter, *, is_readable: bool) -> DeadLetter:
     """
-    The letter of a message that nobody has buried.
+    Return the letter of a message that neither SQS nor a worker has moved.
 
-    SQS moves what was received three times and never deleted: its workers died, or
-    were not ours. Told the same way each time, it is the same letter each time.
+    It is the same letter each time that the message is received.
     """
     failure = Failure(
-        trouble=Trouble.WORKER_LOST,
-        code="RECEIVED_TOO_OFTEN",
+        trouble=Trouble.UNKNOWN,
+        code="SENT_TO_DLQ",
         error_type="",
-        text=f"moved by SQS: received {receives} times, and nobody answered for it",
+        text=f"sent to {DEAD_QUEUE}, and not by SQS: nobody said why",
     )
     if not is_readable:
         failure = Failure(
@@ -126,17 +107,11 @@ def unburied(letter: DeadLetter, *, receives: int, is_readable: bool) -> DeadLet
             error_type="",
             text=f"found in {DEAD_QUEUE}: this is not a transaction",
         )
-    message = letter.message
-    told = taken(
-        message,
+    return taken(
+        letter.message,
         failure,
         source=QUEUE,
-        reason=Reason.ATTEMPTS_EXHAUSTED if is_readable else Reason.UNDECODABLE,
-        attempts=receives,
+        reason=Reason.OPERATOR if is_readable else Reason.UNDECODABLE,
+        attempts=0,
         dead_at=letter.head.dead_at,
     )
-    if message.lineage is None:
-        return told
-    # A copy that was sent back returns to the letter it came from.
-    back = message.lineage.letter_id
-    return replace(told, head=replace(told.head, id=back, replays=message.generation))

@@ -2,18 +2,18 @@
 
 from msgspec.structs import replace
 
-from deadletter import App, Context, DLQPolicy, ErrorCategory, Fixed, Ignore
+from deadletter import App, DLQPolicy, ErrorCategory, Failure, Fixed, Ignore, Malformed, Message
 from deadletter.core.failure.capture import capture
 from deadletter.ports import Clock
 
 from .downstream import Downstream
 from .settings import QUEUE, Settings
 from .table import Table
-from .values import RelayMessage
+from .values import read_message
 
 
 def policy_of(settings: Settings) -> DLQPolicy:
-    """Three attempts; what will never work fails at once and is no dead letter."""
+    """Return the policy: three attempts, and none more after a permanent error."""
     policy = settings.profile.policy_for(QUEUE)
     return replace(policy, backoff=Fixed(settings.retry_delay))
 
@@ -41,24 +41,25 @@ class MainConsumer:
             self.relay
         )
 
-    async def relay(self, message: RelayMessage, context: Context) -> None:
+    async def relay(self, received: Message) -> None:
         """Submit one transaction."""
+        message = read_message(received.body)
+        if message is None:
+            error = Malformed("the body is not a transaction")
+            await self._table.reject(received.id, received.body, self._failure(error))
+            raise error
         await self._table.add(message)
-        if not await self._table.begin(message, context.delivery.message.generation):
+        if not await self._table.begin(message, received.generation):
             raise Ignore("this transaction is over, or the relayer has it")
         try:
             relayer_id = await self._downstream.submit(message)
         except Exception as error:
-            await self._failed(message.transaction_id, error)
+            # Record permanent errors before the message is deleted.
+            failure = self._failure(error)
+            if failure.category is ErrorCategory.NON_RETRYABLE:
+                await self._table.fail(message.transaction_id, failure)
             raise
         await self._table.submitted(message.transaction_id, relayer_id)
 
-    async def _failed(self, id: str, error: Exception) -> None:
-        """
-        Write down what will never work, before its message is deleted.
-
-        If that fails it is the error that counts, and all is tried again.
-        """
-        failure = capture(error, self._policy.classifier, self._clock.now())
-        if failure.category is ErrorCategory.NON_RETRYABLE:
-            await self._table.fail(id, failure)
+    def _failure(self, error: Exception) -> Failure:
+        return capture(error, self._policy.classifier, self._clock.now())

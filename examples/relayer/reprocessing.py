@@ -1,5 +1,5 @@
 """
-`retryOnFailure`: what died is sent back by itself, so often and no more.
+Reprocessing of transactions with `retryOnFailure`, if it is switched on.
 
 Each time is a replay of the office, with its letter, audit and outcome, like those
 that people start. Past the limit the letter is quarantined: for people only.
@@ -28,6 +28,7 @@ class Reprocessing:
         self, app: App, settings: Settings, table: Table, clock: Clock, dice: Dice
     ) -> None:
         self._app = app
+        self._is_on = settings.reprocessing
         self._limit = settings.replay_limit
         self._delay = timedelta(seconds=settings.replay_delay)
         self._table = table
@@ -36,11 +37,13 @@ class Reprocessing:
 
     async def send_back(self, letter: DeadLetter, transaction: Transaction) -> bool:
         """
-        Send it back; False when that was done often enough.
+        Send a letter back; return False if reprocessing is off, or its limit is reached.
 
-        A crash on the way is made good when the message comes again: the replay
-        that was begun is ended, and no second one is begun.
+        After a crash on the way the message is received again: the replay that was begun is
+        ended, and no second one is begun.
         """
+        if not self._is_on:
+            return False
         store = await self._app.letters()
         begun = await self._begun(letter.id)
         if not begun:

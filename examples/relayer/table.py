@@ -14,7 +14,7 @@ from deadletter import ErrorCategory, Failure
 from deadletter.ports import Clock
 
 from .database import Database, Row
-from .values import UNFINISHED, RelayMessage, Status, Transaction
+from .values import UNFINISHED, RelayMessage, Status, Transaction, read_id
 
 _FIELDS: Final = (
     "id, type, status, retry_on_failure, relayer_id, hash, error_category, "
@@ -53,6 +53,26 @@ class Table:
         transaction = await self.get(message.transaction_id)
         assert transaction is not None  # nobody deletes any
         return transaction
+
+    async def reject(self, message_id: str, body: bytes, failure: Failure) -> str:
+        """
+        Record a malformed message as failed; return the id of its row.
+
+        That is the transaction it names. If it names none, it is the message id. The row has
+        the body, so that nothing is lost when the message is deleted.
+        """
+        id_ = read_id(body) or message_id
+        await self._run(
+            "INSERT INTO transactions (id, type, request, status, retry_on_failure, "
+            "created_at, updated_at) VALUES (?1, 'malformed', ?2, ?3, FALSE, ?4, ?4) "
+            "ON CONFLICT (id) DO NOTHING",
+            id_,
+            body.decode("utf-8", "backslashreplace").replace("\0", "\\x00"),
+            Status.PENDING.value,
+            self._now(),
+        )
+        await self.fail(id_, failure)
+        return id_
 
     async def queued(self, id: str, *, was: Status = Status.PENDING) -> None:
         """It is on the queue, unless somebody has taken it from there already."""

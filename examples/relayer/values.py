@@ -4,6 +4,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
+import msgspec
 from msgspec import Meta, Struct
 
 from deadletter import ErrorCategory
@@ -11,6 +12,7 @@ from deadletter import ErrorCategory
 Address = Annotated[str, Meta(pattern="^0x[0-9a-fA-F]{40}$")]
 Hex = Annotated[str, Meta(pattern="^0x([0-9a-fA-F]{2})*$", max_length=100_000)]
 Signature = Annotated[str, Meta(pattern="^0x[0-9a-fA-F]{130}$")]
+TransactionId = Annotated[str, Meta(min_length=1, max_length=100)]
 Amount = Annotated[str, Meta(pattern="^[0-9]{1,78}$")]  # more than a float can carry
 
 
@@ -56,7 +58,7 @@ class GaslessTxRequest(Struct, frozen=True, rename="camel", kw_only=True):
 class RelayMessage(Struct, frozen=True, rename="camel", kw_only=True):
     """What travels on the queue."""
 
-    transaction_id: Annotated[str, Meta(min_length=1, max_length=100)]
+    transaction_id: TransactionId
     type: Annotated[str, Meta(pattern="^(direct|gasless)$")]
     request: dict[str, Any]
     retry_on_failure: bool | None = None
@@ -92,3 +94,20 @@ class News(Struct, frozen=True, rename="camel", kw_only=True):
     status: Status
     hash: str | None = None
     error: str | None = None
+
+
+def read_message(body: bytes) -> RelayMessage | None:
+    """Return the message of a body, or None if it is malformed."""
+    try:
+        return msgspec.json.decode(body, type=RelayMessage)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+def read_id(body: bytes) -> str | None:
+    """Return the transaction that a malformed body names, if it names one."""
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        return msgspec.json.decode(fields["transactionId"], type=TransactionId)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, KeyError):
+        return None

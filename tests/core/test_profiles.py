@@ -8,17 +8,8 @@ from msgspec import structs
 
 from deadletter.core.backoff import Exponential, Fixed, Linear, NoBackoff
 from deadletter.core.errors import ConfigError, GiveUp, LogicalFailure, Malformed
-from deadletter.core.failure import (
-    Bury,
-    Continue,
-    Decision,
-    ErrorCategory,
-    Fail,
-    Reason,
-    Retry,
-    Trouble,
-)
-from deadletter.core.policy import LimitMode
+from deadletter.core.failure import Bury, Continue, Decision, ErrorCategory, Fail, Retry, Trouble
+from deadletter.core.policy import Disposition, LimitMode
 from deadletter.profiles import DAY, OUTAGE_BRAKE, PROFILES, Profile
 from situations import decide
 
@@ -60,6 +51,7 @@ def test_an_unreachable_module_does_not_stop_its_node_unless_switched_on_r1_7() 
 
 def test_backoffs_r1_32_r3_37_r4_33_to_36() -> None:
     assert RELAYER.policy.backoff == Fixed(60.0)
+    assert RELAYER.sqs_retry == "visibility"  # R0.20
     assert isinstance(PIPELINE.policy.backoff, Linear)
     assert PIPELINE.policy.backoff.delay(2, 0.5) == 2 * PIPELINE.policy.backoff.step
     assert LEASE_QUEUE.policy.backoff == NoBackoff()
@@ -113,11 +105,13 @@ def test_the_relayer_retries_the_network_and_the_unknown_r0_49_r0_50_r0_12(
     assert isinstance(made_of(RELAYER, error), Retry)
 
 
-def test_the_relayer_keeps_a_body_nobody_can_read() -> None:
-    decision = made_of(RELAYER, Malformed("not JSON"))
+def test_the_relayer_fails_a_malformed_body_at_once_r0_28_r0_58() -> None:
+    assert isinstance(made_of(RELAYER, Malformed("not JSON")), Fail)
 
-    assert isinstance(decision, Bury)
-    assert decision.reason is Reason.UNDECODABLE
+
+@pytest.mark.parametrize("trouble", [t for t in Trouble if t.category == "NON_RETRYABLE"])
+def test_nothing_that_is_not_retryable_is_dead_lettered_by_the_relayer(trouble: Trouble) -> None:
+    assert RELAYER.policy.disposition(trouble) == Disposition.FAIL
 
 
 def test_the_relayer_polls_every_ten_seconds_and_deletes_r0_4_r0_21_r0_29() -> None:

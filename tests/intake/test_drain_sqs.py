@@ -8,10 +8,16 @@ from typing import Any
 import pytest
 
 from deadletter.brokers.sqs.drain import SqsAccount
+from deadletter.brokers.sqs.engine import connect
+from deadletter.brokers.sqs.message_format import own_message
 from deadletter.core.errors import NotFound
 from deadletter.core.failure import Reason
+from deadletter.core.ids import letter_id
 from deadletter.core.letter import State
 from deadletter.stores.memory import MemoryEngine
+from deadletter.system import SystemClock
+from deadletter.testing.fakes import SeededDice
+from deadletter.testing.queue_bench import a_message
 from deadletter.wiring.foreign import opened_foreign
 from intake.rig import drained, intake, letters, sent_back, store
 from servers import Server
@@ -103,6 +109,27 @@ async def test_redriven_messages_become_letters_of_their_queue(
     assert letter.message.body == b'{"order": 1}'
     assert letter.message.header("tenant") == "eu"
     assert await sqs.drain(queues.dead).depth() == 0
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"order": 1}', b"\xff\x00", b""], ids=["text", "bytes", "empty"]
+)
+async def test_a_message_of_ours_is_the_letter_that_its_worker_kept(
+    sqs: SqsAccount, url: str, queues: Queues, office: MemoryEngine, body: bytes
+) -> None:
+    message = a_message(body)
+    engine = await connect(f"{url}&retry=visibility", clock=SystemClock(), dice=SeededDice())
+    await engine.broker.sink(queues.name).send([message])
+    await engine.close()
+    await queues.die()
+
+    [letter] = await drained(sqs.drain(queues.dead), office)
+    await sent_back(sqs, url, office)
+    [back] = await queues.receive(queues.name)
+
+    assert letter.id == letter_id(queues.name, "", message.id)
+    assert (letter.message.id, letter.message.body) == (message.id, body)
+    assert own_message(back) == (message.id, body, "text" if body.isascii() and body else "base64")
 
 
 async def test_dead_queues_are_found_by_who_names_them(sqs: SqsAccount, queues: Queues) -> None:

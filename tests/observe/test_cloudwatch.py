@@ -14,6 +14,9 @@ from deadletter.core.letter import State
 from deadletter.observe.alerts import alarms
 from deadletter.observe.cloudwatch import CloudWatch, cloudwatch, put_alarms
 from deadletter.ports import LetterStore, Move
+from deadletter.stores.memory import MemoryEngine
+from deadletter.testing.fakes import FakeClock, SeededDice
+from deadletter.testing.queue_bench import a_message
 from observe.test_metrics import buried, retried
 from office.making import BY, make_letter
 from servers import Server, Sqs
@@ -83,8 +86,8 @@ async def test_the_three_numbers_r0_111_to_r0_113(client: Any, store: LetterStor
     watch = CloudWatch()
     for event in [buried(), buried(), retried(charged=True)]:
         watch(event)
-    for seconds in (0.5, 1.5):
-        watch(LetterHandled(mailbox="orders-dlq", letter_id="l", seconds=seconds, age=60))
+    for seconds, age in ((0.5, 40), (1.5, 60)):
+        watch(LetterHandled(mailbox="orders-dlq", letter_id="l", seconds=seconds, age=age))
 
     await watch.publish(client, store)
 
@@ -92,10 +95,42 @@ async def test_the_three_numbers_r0_111_to_r0_113(client: Any, store: LetterStor
     latency = await sum_of(client, "ProcessingLatency", Mailbox="orders-dlq")
     kinds = await sum_of(client, "Errors", Category="RETRYABLE", Trouble="transient")
     assert count["most"] == 4
-    assert latency == {"sum": 2.0, "count": 2, "most": 1.5}
+    assert latency == {"sum": 100.0, "count": 2, "most": 60.0}  # since the death
+    at_work = await sum_of(client, "HandlerTime", Mailbox="orders-dlq")
+    assert at_work == {"sum": 2.0, "count": 2, "most": 1.5}
     assert kinds["sum"] == 3
     arrived = await sum_of(client, "MessagesDeadLettered", Source="orders")
     assert arrived["sum"] == 2
+
+
+async def test_messages_in_dead_letter_queues_are_counted_r0_111(client: Any) -> None:
+    engine = MemoryEngine(clock=FakeClock(), dice=SeededDice())
+    await engine.broker.sink("orders-dlq").send([a_message() for _ in range(3)])
+    await engine.broker.sink("orders").send([a_message()])
+    held = await engine.broker.source("orders-dlq").receive(limit=1, wait=0, lease=30)
+
+    await CloudWatch().publish(client, broker=engine.broker, queues=["orders-dlq"])
+
+    count = await sum_of(client, "DeadLetterQueueMessages", Mailbox="orders-dlq")
+    other = await sum_of(client, "DeadLetterQueueMessages", Mailbox="orders")
+    assert len(held) == 1
+    assert (count["most"], other["count"]) == (3, 0)
+
+
+async def test_the_alarm_on_a_queue_rings_when_a_message_is_in_it_r0_108(client: Any) -> None:
+    """SQS itself publishes this number on Amazon; here the test does."""
+    await put_alarms(client, queues=["orders-dlq"])
+    (name,) = [one for one in await states(client) if one.endswith("-orders-dlq")]
+    before = (await states(client))[name]
+    datum = {
+        "MetricName": "ApproximateNumberOfMessagesVisible",
+        "Dimensions": [{"Name": "QueueName", "Value": "orders-dlq"}],
+        "Value": 1.0,
+    }
+    await client.put_metric_data(Namespace="AWS/SQS", MetricData=[datum])
+
+    assert before != "ALARM"
+    assert (await states(client))[name] == "ALARM"
 
 
 async def test_an_alarm_goes_off_when_letters_lie_there_r0_108(
@@ -200,7 +235,7 @@ async def test_unpublishable_metrics_are_logged_once_and_sent_later(
     watch(buried())
     calls, publish = 0, watch.publish
 
-    async def twice_out_of_reach(client: Any, store: LetterStore) -> int:
+    async def twice_out_of_reach(client: Any, store: LetterStore, **_: Any) -> int:
         nonlocal calls
         calls += 1
         if calls <= 2:

@@ -314,7 +314,10 @@ def test_urls_that_name_no_engine_or_file(url: str, says: str) -> None:
         (f"mongodb://anna:{SECRET}@host:x/shop", "port is a number up to 65535"),
         ("mongodb://host/shop?replicaSett=x", "Did you mean one of \\(replicaset"),
         ("mongodb://", "write it like mongodb://"),
-        ("sqs://eu-west-1?prefx=x", "known are: claim_check, prefix, region"),
+        (
+            "sqs://eu-west-1?prefx=x",
+            "known are: account, claim_check, create, prefix, region, retry",
+        ),
         (f"sqs+http://key:{SECRET}@", "sqs\\+http://localhost:4566"),
         ("memory://shop", "nothing follows memory://"),
     ],

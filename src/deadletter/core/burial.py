@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from msgspec import structs
 
-from .attempts import Attempt, Mark, append, ends, read
+from .attempts import Attempt, Mark, append, attempt_of, ends, read
 from .failure import Bury, Failure, Reason, Trouble
 from .failure.capture import TEXT_LIMIT
 from .failure.fingerprint import fingerprint
@@ -80,6 +80,50 @@ def burial(
         frame=failure.frame,
         route=bury.route,
         retry_wish=wish_of(message),
+    )
+
+
+def broker_burial(delivery: Delivery, now: datetime) -> DeadLetter:
+    """
+    Return the letter of a message that its broker moved away after too many deliveries.
+
+    The worker that had it last died, or reported to nobody: only the number of deliveries is
+    known. The id is the one that a burial by the worker would have given.
+    """
+    message, move = delivery.message, delivery.moved
+    assert move is not None
+    failure = failure_of_move(delivery)
+    first = structs.replace(
+        delivery, mailbox=move.source, attempt=move.receives, spared=0, history=""
+    )
+    attempt = attempt_of(
+        failure,
+        number=move.receives,
+        at=now,
+        outcome=failure.trouble.value,
+        generation=message.generation,
+    )
+    letter = burial(
+        first,
+        failure,
+        Bury(Reason.ATTEMPTS_EXHAUSTED, failure.text),
+        history=append("", attempt),
+        now=now,
+        consumer="",
+        version="",
+    )
+    return structs.replace(letter, head=structs.replace(letter.head, attempts=move.receives))
+
+
+def failure_of_move(delivery: Delivery) -> Failure:
+    """Return the failure of a message that its broker moved, as far as it is known."""
+    receives = 0 if delivery.moved is None else delivery.moved.receives
+    received = f"received {receives} times" if receives else "received too often"
+    return Failure(
+        trouble=Trouble.WORKER_LOST,
+        code="RECEIVED_TOO_OFTEN",
+        error_type="deadletter.ReceivedTooOften",
+        text=f"moved by its broker: {received}, and no worker reported a result",
     )
 
 

@@ -89,6 +89,13 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
         return f"{self.id}~{self.generation}" if self.lineage else self.id
 
 
+class BrokerMove(Struct, frozen=True, kw_only=True):
+    """A move to a dead queue that a broker made by itself, after too many deliveries."""
+
+    source: str  # the mailbox that the message was in
+    receives: int = 0  # that the broker allowed there; 0: unknown
+
+
 class Delivery(Struct, frozen=True, kw_only=True):
     """
     One delivery of a message to a worker.
@@ -110,6 +117,8 @@ class Delivery(Struct, frozen=True, kw_only=True):
     unreadable: str = ""  # why the message cannot be decoded; the stored bytes are kept
     corrupt: bool = False  # ...because it does not match its checksum
     unsigned: bool = False  # its attempts are not covered by a valid signature
+    moved: BrokerMove | None = None  # how its broker brought it into this dead queue
+    moves_to: str = ""  # the dead queue that its broker moves it to if it is released
 
     @property
     def charged(self) -> int:

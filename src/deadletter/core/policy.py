@@ -485,6 +485,19 @@ def refused_history(delivery: Delivery, failure: Failure, now: datetime) -> str:
     return append(delivery.history, attempt)
 
 
+def last_word(decision: Decision, delivery: Delivery, failure: Failure) -> Decision:
+    """
+    Return the burial of a delivery that would be retried, but its broker moves it away.
+
+    The broker counts deliveries by itself, so this attempt was the last one. Its letter is
+    kept now, while its error is known.
+    """
+    if not delivery.moves_to or not isinstance(decision, Retry):
+        return decision
+    text = f"received {delivery.attempt} times, which is all its queue allows: {failure.code}"
+    return Bury(Reason.ATTEMPTS_EXHAUSTED, text)
+
+
 def id_conflict(message: Message) -> Bury:
     """Return the burial of a message whose key was handled before with another body."""
     key = "message id" if message.idempotency_key is None else "idempotency key"

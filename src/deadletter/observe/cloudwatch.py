@@ -6,13 +6,20 @@ Metrics and alarms for CloudWatch.
     async with cloudwatch(region="eu-west-1") as client:
         await watch.publish_every(60, client, await app.letters(), stop)
 
-Counts are collected here and sent as sums, so that the number of calls does not grow with the
-number of dead letters.
+    ProcessingLatency        seconds from the death of a message until its letter was handled
+    HandlerTime              seconds that the handler of the letter took
+    DeadLetterQueueMessages  messages in a dead-letter queue
+    OpenLetters              letters of the office that still need work
+    MessagesDeadLettered     deaths
+    Errors                   failed attempts, by category
+
+Counts are collected here and sent as sums, so that a flood of dead letters costs no more calls
+than a few.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final, TypeAlias
 
@@ -24,11 +31,12 @@ from deadletter.core.alerts import NAMESPACE
 from deadletter.core.errors import BackendError, ConfigError, Unavailable
 from deadletter.core.events import Buried, Event, FailedForGood, LetterHandled, OutOfReach, Retried
 from deadletter.core.letter import still_open
-from deadletter.ports import LetterStore
+from deadletter.ports import Broker, LetterStore
 
 from .alerts import alarms, dimension
 from .metrics import Capped
 
+_LEVELS: Final = frozenset({"OpenLetters", "DeadLetterQueueMessages"})
 AT_ONCE: Final = 500  # numbers in one call; the service accepts 1,000
 _BAD_CREDENTIALS: Final = frozenset(
     {"InvalidClientTokenId", "SignatureDoesNotMatch", "UnrecognizedClientException"}
@@ -76,17 +84,31 @@ class CloudWatch:
             self._count("Errors", kind, ("Trouble", failure.trouble.value))
         elif isinstance(event, LetterHandled):
             mailbox = ("Mailbox", self._source(event.mailbox))
-            self._add("ProcessingLatency", event.seconds, "Seconds", mailbox)
-            self._add("MessageAge", event.age, "Seconds", mailbox)
+            self._add("ProcessingLatency", event.age, "Seconds", mailbox)
+            self._add("HandlerTime", event.seconds, "Seconds", mailbox)
         elif isinstance(event, OutOfReach) and event.what.startswith(("office", "letter")):
             self._count("DeadLetterFailures")
 
-    async def publish(self, client: Any, store: LetterStore | None = None) -> int:
+    async def publish(
+        self,
+        client: Any,
+        store: LetterStore | None = None,
+        *,
+        broker: Broker | None = None,
+        queues: Collection[str] = (),
+    ) -> int:
         """
-        Send the sums and the number of open letters of each source; return how many numbers.
+        Send the sums, the open letters of each source and the messages of dead-letter queues.
 
-        Numbers that could not be sent are sent the next time, with what was added since.
+        Returns how many numbers that were. Those that could not be sent are sent the next
+        time, with what was added since.
         """
+        if broker is not None:
+            for queue in await broker.queues():
+                if queue.options.name in queues:
+                    held = queue.ready + queue.delayed + queue.claimed + queue.suspects
+                    name = ("Mailbox", self._source(queue.options.name))
+                    self._add("DeadLetterQueueMessages", float(held), "Count", name)
         if store is not None:
             for source, states in (await store.counts()).items():
                 depth = still_open(states)
@@ -104,12 +126,19 @@ class CloudWatch:
                 left = left[AT_ONCE:]
         finally:
             for series, one in left:
-                if series[0] != "OpenLetters":  # an old number of open letters is useless
+                if series[0] not in _LEVELS:  # an old level is useless
                     self._sums.setdefault(series, Sum(one.unit)).add(one)
         return len(sums)
 
     async def publish_every(
-        self, seconds: float, client: Any, store: LetterStore, stop: asyncio.Event
+        self,
+        seconds: float,
+        client: Any,
+        store: LetterStore,
+        stop: asyncio.Event,
+        *,
+        broker: Broker | None = None,
+        queues: Collection[str] = (),
     ) -> None:
         """
         Publish until `stop` is set, and once more then.
@@ -122,7 +151,7 @@ class CloudWatch:
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), seconds)
             try:
-                await self.publish(client, store)
+                await self.publish(client, store, broker=broker, queues=queues)
                 works = True
             except BackendError as error:
                 if works:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from math import inf
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -97,6 +97,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     dlq_consumer: ConsumerSettings | None = None
     retention: Retention = Retention()
     must_run_together: bool = False  # worker and DLQ consumer, or neither
+    sqs_retry: Literal["copy", "visibility"] = "copy"  # as ?retry= in sqs:// URLs
     environment: tuple[Variable, ...] = ()
 
     def dead_queue(self, mailbox: str, **names: str) -> str | None:
@@ -149,12 +150,13 @@ __all__ = ["OUTAGE_BRAKE", "PROFILES", "Profile"]
 
 DAY: Final = 86_400.0
 
-# A body that cannot be read names no transaction that could be marked as failed, so
-# it alone is kept for people.
+# All troubles that are NON_RETRYABLE: none of them reaches the dead-letter queue.
 _FAIL_AT_ONCE: Final = {
     Trouble.PERMANENT: Disposition.FAIL,
     Trouble.LOGICAL: Disposition.FAIL,
+    Trouble.MALFORMED: Disposition.FAIL,
     Trouble.LOOP: Disposition.FAIL,
+    Trouble.EXPIRED: Disposition.FAIL,
 }
 _ONLY_COUNT: Final = {
     Trouble.PERMANENT: Disposition.RETRY,
@@ -178,6 +180,7 @@ RELAYER: Final = Profile(
     dlq_consumer=ConsumerSettings(interval=10.0, wait=10.0, discard_failures=True),
     retention=Retention(dead=4 * DAY),
     must_run_together=True,
+    sqs_retry="visibility",  # SQS counts to its maxReceiveCount and moves by itself
     environment=(
         Variable(
             name="DLQ_POLL_INTERVAL_MS", setting="dlq_consumer.interval", whole=True, scale=0.001

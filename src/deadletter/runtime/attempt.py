@@ -21,7 +21,7 @@ from deadletter.core.failure import Ack, Bury, Decision, Fail, Failure, Retry, c
 from deadletter.core.failure.capture import capture, safe_text
 from deadletter.core.failure.clues import described
 from deadletter.core.message import Delivery, Message, mark, marked, reply
-from deadletter.core.policy import DLQPolicy, Situation, refusal, refused_history
+from deadletter.core.policy import DLQPolicy, Situation, last_word, refusal, refused_history
 from deadletter.ports import Fate
 
 from .availability import RuntimeContext
@@ -221,6 +221,7 @@ class Attempts:
         decision = self._decided(policy, situation)
         # While the brake is open, nothing is charged or buried.
         decision = self._brake_gate.failed(failure, error, delivery, decision)
+        decision = last_word(decision, delivery, failure)
         if isinstance(decision, Retry) and decision.delay < at_least:
             decision = Retry(at_least, decision.charged)
         attempt = attempt_of(

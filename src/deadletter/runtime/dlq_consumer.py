@@ -21,7 +21,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from deadletter.core.attempts import append, attempt_of, last_number
-from deadletter.core.burial import claims_letter, from_message
+from deadletter.core.burial import claims_letter, from_message, is_copy
 from deadletter.core.errors import BackendError, ConfigError, Signal
 from deadletter.core.events import (
     ACTIONS,
@@ -38,7 +38,17 @@ from deadletter.core.failure.rules import DEFAULT
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery
 from deadletter.core.signing import Keys
-from deadletter.ports import PROCESS_KEYS, Acked, Clock, Dice, Fate, Released, Settlement, Source
+from deadletter.ports import (
+    PROCESS_KEYS,
+    Acked,
+    Clock,
+    Dice,
+    Fate,
+    LetterStore,
+    Released,
+    Settlement,
+    Source,
+)
 
 from .availability import Availability, RuntimeContext
 from .deliveries import (
@@ -52,6 +62,7 @@ from .deliveries import (
 )
 from .handlers import as_async, is_async
 from .loop_group import was_cancelled
+from .moved_letters import MovedLetters
 
 LetterHandler: TypeAlias = Callable[[DeadLetter], Awaitable[object]]
 
@@ -73,6 +84,7 @@ class LetterAttempts:
         on_failure: float,
         discard_failures: bool,
         keys: Keys,
+        moved: MovedLetters | None,
     ) -> None:
         self._source = source
         self._handler = handler
@@ -83,10 +95,11 @@ class LetterAttempts:
         self._on_failure = on_failure
         self._discard_failures = discard_failures
         self._keys = keys
+        self._moved = moved
 
     async def run(self, delivery: Delivery) -> None:
         """Run the handler; raises only when cancelled, with nothing settled then."""
-        letter = self._letter(delivery)
+        letter = await self._letter(delivery)
         deaths = delivery.attempt - 1 - last_number(delivery.history)
         if delivery.suspect and deaths >= _DEATHS:
             # Nobody buries it here, so it would kill one process after another.
@@ -106,8 +119,14 @@ class LetterAttempts:
             action = did if isinstance(did, str) and did in ACTIONS else "processed"
             await self._handled(delivery, letter, started, action)
 
-    def _letter(self, delivery: Delivery) -> DeadLetter:
+    async def _letter(self, delivery: Delivery) -> DeadLetter:
         message, mailbox = delivery.message, self._source.mailbox
+        if (
+            delivery.moved is not None
+            and self._moved is not None
+            and not is_copy(message, mailbox, self._keys)
+        ):
+            return await self._moved.letter_of(delivery)
         letter = from_message(message, mailbox, self._keys, self._clock.now())
         if claims_letter(letter.message.headers):
             id_ = message.id
@@ -188,6 +207,12 @@ class LetterAttempts:
         return ours[0]
 
 
+def _moved(
+    letters: LetterStore | None, availability: Availability, clock: Clock, observe: Observer
+) -> MovedLetters | None:
+    return None if letters is None else MovedLetters(letters, availability, clock, observe)
+
+
 def _corrupt(delivery: Delivery) -> Failure:
     return Failure(
         trouble=Trouble.MALFORMED,
@@ -241,6 +266,7 @@ class DLQConsumer:
         gate: ExclusiveGate | None = None,
         keys: Keys = PROCESS_KEYS,
         dead_queue_of: Collection[str] = (),
+        letters: LetterStore | None = None,
     ) -> None:
         if min(visibility_timeout, wait, interval, on_failure) < 0 or batch < 1:
             raise ConfigError(
@@ -277,6 +303,7 @@ class DLQConsumer:
             on_failure=on_failure,
             discard_failures=discard_failures,
             keys=keys,
+            moved=_moved(letters, self._availability, clock, observe),
         )
         self._trust = Trust(source.features, keys, observe, dead_queue_of)
         self._is_shut = False
@@ -367,9 +394,9 @@ class DLQConsumer:
             await self._work(deliveries, lease)
 
     def _may_have_suspects(self) -> bool:
-        if not self._source.features.finds_suspects:
-            return False
-        return not self._is_told or self._source.mailbox in self._gate.suspects
+        if self._is_told:
+            return self._source.mailbox in self._gate.suspects
+        return self._source.features.finds_suspects
 
     async def _take_suspect(self, lease: float) -> bool:
         """Handle a letter whose consumer died, while nothing else runs here."""

@@ -184,6 +184,7 @@ class LoopFactory:
             observe=self._observe,
             keys=self._keys,
             dead_queue_of=users,
+            letters=self._letters,
             **handler.options,
         )
 

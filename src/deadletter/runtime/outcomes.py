@@ -253,6 +253,16 @@ def _read(burial: Burial, answer: Answer, observe: Observer) -> Kept | Unkept:
     return Unkept.REFUSED
 
 
+def is_left_to_broker(delivery: Delivery, policy: DLQPolicy, route: str | None) -> bool:
+    """
+    Return whether the broker itself moves a buried message to its dead-letter mailbox.
+
+    Then the message is released, and neither copied nor deleted.
+    """
+    to = policy.dead_mailbox(delivery.mailbox, route)
+    return bool(delivery.moves_to) and to in {None, delivery.moves_to}
+
+
 async def copy_letters(
     letters: Sequence[DeadLetter],
     *,

@@ -52,6 +52,7 @@ from .outcomes import (
     burial_of,
     bury,
     copy_letters,
+    is_left_to_broker,
     keeper,
     report,
     send_reply,
@@ -337,7 +338,8 @@ class Settler:
         for finished, burial, answer in zip(doomed, burials, answers, strict=True):
             if isinstance(answer, Kept):
                 kept[id(finished)] = answer
-                copied.append(as_kept(burial.letter, answer))
+                if not is_left_to_broker(finished.held.delivery, self._policy, burial.letter.route):
+                    copied.append(as_kept(burial.letter, answer))
             elif answer is Unkept.LOST:
                 lost.add(id(finished))
         await copy_letters(
@@ -392,6 +394,8 @@ class Settler:
             case Bury() if _is_unkept(finished, kept):
                 # The office would not take it: it stays where it is, uncharged.
                 return Released(delivery, self._lease, None, charged=False)
+            case Bury(_, _, route) if is_left_to_broker(delivery, self._policy, route):
+                return Released(delivery, 0.0, finished.history)
             case Bury():
                 return Acked(delivery, Fate.BURIED, history=finished.history)
             case Fail():

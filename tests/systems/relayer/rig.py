@@ -27,8 +27,9 @@ from deadletter.core.events import Event
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import eventually
 from relayer.api import build
-from relayer.consumer import BOTH, opened_consumers
+from relayer.consumer import BOTH, MAIN, opened_consumers
 from relayer.database import Database, open_database
+from relayer.queues import make_queues, opened_broker
 from relayer.settings import DEAD_QUEUE, QUEUE, Settings, read
 from relayer.table import Table
 from servers import Server
@@ -156,6 +157,8 @@ class Relay:
             database = await open_database(environment["DATABASE_URL"])
             stack.push_async_callback(database.close)
             relay = cls(environment, raw, stub, database)
+            async with opened_broker(relay.settings.sqs_for_creation, relay.settings) as broker:
+                await make_queues(broker, relay.settings)
             url = await stack.enter_async_context(serving(relay.settings))
             client = httpx.AsyncClient(base_url=url)
             relay.api = await stack.enter_async_context(client)
@@ -200,6 +203,31 @@ class Relay:
 
         await eventually(is_there, within=SOON)
         return await self.status(id)
+
+    async def dies(self, **fields: Any) -> str:
+        """Have a transaction relayed, and let it fail three times; its id."""
+        to = address()
+        await self.stub.fail(to, status=503, message="busy", times=3)
+        id_ = await self.ask(to=to, **fields)
+        async with self.consuming(frozenset({MAIN})):
+            await self.drained(QUEUE)
+        return id_
+
+    async def peek(self, queue: str) -> list[dict[str, Any]]:
+        """Receive messages as anybody can, and leave them there."""
+        got = await self.raw.receive_message(
+            QueueUrl=self.url(queue),
+            VisibilityTimeout=0,
+            WaitTimeSeconds=1,
+            MessageSystemAttributeNames=["All"],
+        )
+        return list(got.get("Messages", ()))
+
+    async def queues(self) -> set[str]:
+        """All queues of this relayer, without their prefix."""
+        prefix = self.url(QUEUE).rpartition("/")[2].removesuffix(QUEUE)
+        answer = await self.raw.list_queues(QueueNamePrefix=prefix)
+        return {url.rpartition("/")[2].removeprefix(prefix) for url in answer["QueueUrls"]}
 
     async def put(self, body: str, queue: str = QUEUE) -> str:
         """Send a message as anybody can; SQS's id of it."""

@@ -6,12 +6,12 @@ from itertools import pairwise
 import pytest
 
 from deadletter import State
-from deadletter.core.events import LetterHandled, LetterRefused
+from deadletter.core.events import Buried, FailedForGood, LetterHandled, LetterRefused
+from deadletter.core.letter import By
 from deadletter.testing.fakes import eventually
 from relayer.consumer import DLQ, MAIN
-from relayer.dlq_consumer import read as read_message
 from relayer.settings import DEAD_QUEUE, QUEUE
-from relayer.values import Status
+from relayer.values import Status, read_message
 from servers import Server
 from systems.relayer.rig import SOON, Relay, address, body_of
 from systems.relayer.tap import tapped
@@ -33,33 +33,110 @@ async def moved_by_sqs(relay: Relay, body: str) -> str:
     return id_
 
 
-async def test_after_three_failures_it_is_in_the_queue_and_the_consumer_ends_it(
-    relay: Relay,
+async def test_after_three_failures_sqs_itself_moves_the_message(
+    relay: Relay, sqs_server: Server
 ) -> None:
-    to = address()
-    await relay.stub.fail(to, status=503, message="busy", times=9)
-    id_ = await relay.ask(to=to)
-    async with relay.consuming(frozenset({MAIN})):
-        await relay.drained(QUEUE)
+    """The message keeps its id, SQS counts, and nobody sends a copy."""
+    async with tapped(sqs_server.url) as tap:
+        environment = {
+            name: value.replace(sqs_server.url, tap.url)
+            for name, value in relay.environment.items()
+        }
+        to = address()
+        await relay.stub.fail(to, status=503, message="busy", times=9)
+        id_ = await relay.ask(to=to)
+        ((sent,), others) = [await relay.peek(queue) for queue in (QUEUE, DEAD_QUEUE)]
+        # That look was a receive: two more are left for the consumer.
+        async with (
+            Relay.opened(environment, relay.raw, relay.stub) as watched,
+            watched.consuming(frozenset({MAIN})),
+        ):
+            await relay.drained(QUEUE)
+    (dead,) = await relay.peek(DEAD_QUEUE)
 
-    got = await relay.raw.receive_message(
-        QueueUrl=relay.url(DEAD_QUEUE), VisibilityTimeout=0, WaitTimeSeconds=1
-    )
-    (dead,) = got["Messages"]
+    assert others == []
+    assert dead["MessageId"] == sent["MessageId"]
+    assert dead["Attributes"]["DeadLetterQueueSourceArn"].endswith(QUEUE)
     assert json.loads(dead["Body"])["transactionId"] == id_
+    assert await relay.stub.requests(id_) == 2
+    assert tap.of("SendMessageBatch", QUEUE) == tap.of("SendMessageBatch", DEAD_QUEUE) == []
+    assert tap.of("DeleteMessageBatch", QUEUE) == []
+    waits = [
+        entry["VisibilityTimeout"]
+        for call in tap.of("ChangeMessageVisibilityBatch", QUEUE)
+        for entry in call.asked["Entries"]
+    ]
+    # The retry after RETRY_DELAY_MS, the lease while the letter is kept, the release to SQS.
+    assert waits == [0, 60, 0]
+
+
+async def test_a_retryable_error_is_tried_three_times_and_moved(relay: Relay) -> None:
+    id_ = await relay.dies()
+
+    (dead,) = await relay.peek(DEAD_QUEUE)
     assert await relay.stub.requests(id_) == 3
+    assert dead["Attributes"]["ApproximateReceiveCount"] == "4"  # three, and this one
     assert (await relay.status(id_))["status"] == "processing"
 
-    # Looking at it was a receive that nobody answered for.
+
+async def test_what_sqs_moved_is_ended_by_the_dlq_consumer(relay: Relay) -> None:
+    id_ = await relay.dies()
+
     async with relay.consuming(frozenset({DLQ})):
         told = await relay.becomes(id_, "failed")
+
+    assert (told["errorCategory"], told["errorMessage"]) == ("RETRYABLE", "busy")
+    assert await relay.stub.requests(id_) == 3
+
+
+async def test_a_processed_dead_message_is_deleted(relay: Relay) -> None:
+    id_ = await relay.dies()
+
+    async with relay.consuming(frozenset({DLQ})):
+        await relay.becomes(id_, "failed")
+        await relay.drained(DEAD_QUEUE)
+
+    assert await relay.depth(QUEUE) == 0
+
+
+async def test_one_letter_tells_all_attempts_whoever_keeps_it(relay: Relay) -> None:
+    """The worker keeps it, SQS moves the message, and the DLQ consumer finds the letter."""
+    id_ = await relay.dies()
+    async with relay.consuming(frozenset({DLQ})):
+        await relay.becomes(id_, "failed")
         await relay.drained(DEAD_QUEUE)
         letter = await relay.letter_of(id_)
 
-    assert told["errorMessage"] == "busy"
-    assert await relay.stub.requests(id_) == 3
-    assert letter.head.state is State.PENDING
+    assert (letter.head.state, letter.head.attempts) == (State.PENDING, 3)
     assert [one.text for one in letter.story()] == ["busy"] * 3
+    assert len(relay.seen(Buried)) == 1
+    assert {one.letter_id for one in relay.seen(LetterHandled)} == {letter.id}
+
+
+async def test_each_consumer_does_its_part_without_the_other(relay: Relay) -> None:
+    id_ = await relay.dies()  # with the main consumer alone
+    first = (await relay.status(id_))["status"], await relay.depth(DEAD_QUEUE)
+
+    async with relay.consuming(frozenset({DLQ})):
+        await relay.becomes(id_, "failed")
+        await relay.drained(DEAD_QUEUE)
+
+    assert first == ("processing", 1)
+
+
+async def test_a_letter_that_was_purged_too_early_is_kept_again(relay: Relay) -> None:
+    """Its message is in the dead-letter queue: nobody can know that it had a letter."""
+    id_ = await relay.dies()
+    async with relay.consuming(frozenset({MAIN})) as app:
+        letter = await relay.letter_of(id_)
+        await (await app.letters()).purge([letter.id], By("carla", "not this one"))
+    async with relay.consuming():
+        told = await relay.becomes(id_, "failed")
+        await relay.drained(DEAD_QUEUE)
+        again = await relay.letter_of(id_)
+
+    assert told["errorCode"] == "RECEIVED_TOO_OFTEN"
+    assert again.id == letter.id
 
 
 async def test_messages_redriven_by_sqs_are_kept_and_ended(relay: Relay) -> None:
@@ -75,6 +152,7 @@ async def test_messages_redriven_by_sqs_are_kept_and_ended(relay: Relay) -> None
 
     assert (told["errorCode"], told["errorCategory"]) == ("RECEIVED_TOO_OFTEN", "RETRYABLE")
     assert (letter.head.source, letter.head.message_id) == (QUEUE, sqs_id)
+    assert (letter.head.attempts, len(relay.seen(Buried))) == (3, 1)
     assert json.loads(letter.message.body)["transactionId"] == id_
     assert await relay.stub.requests(id_) == 0
 
@@ -124,40 +202,57 @@ async def test_of_two_dead_copies_one_ends_the_transaction_and_one_does_nothing(
     assert await relay.stub.requests(id_) == 0
 
 
-async def test_bodies_that_cannot_be_read_are_kept_as_letters(relay: Relay) -> None:
+async def test_malformed_messages_fail_in_the_table_and_are_deleted(relay: Relay) -> None:
+    """None of them reaches the dead-letter queue, and no body is lost."""
     id_ = await relay.ask()
     await relay.raw.purge_queue(QueueUrl=relay.url(QUEUE))
-    nonsense = '{"transactionId": 1, "type": "cash"}'
     half = json.dumps({"transactionId": id_, "type": "cash"})
-    await relay.put("<not json>")
+    strange = json.dumps({"transactionId": "never-seen", "type": "cash"})
+    nameless = await relay.put("<not json>")
     await relay.put(half)
-    await relay.put(nonsense, DEAD_QUEUE)
+    await relay.put(strange)
 
     async with relay.consuming():
-        told = await relay.becomes(id_, "failed")
-        await eventually(lambda: len(relay.seen(LetterHandled)) == 3, within=SOON)
+        told = [await relay.becomes(one, "failed") for one in (id_, "never-seen", nameless)]
         await relay.drained(QUEUE)
+        letters = await relay.letters()
+
+    rows = await relay.database.run("SELECT id, request FROM transactions WHERE type = 'malformed'")
+    assert {one["errorCategory"] for one in told} == {"NON_RETRYABLE"}
+    assert {one["errorCode"] for one in told} == {"MALFORMED"}, told
+    assert dict(map(tuple, rows)) == {nameless: "<not json>", "never-seen": strange}
+    assert len(relay.seen(FailedForGood)) == 3
+    assert letters == []
+    assert relay.seen(LetterHandled) == []
+    assert await relay.depth(DEAD_QUEUE) == 0
+
+
+async def test_malformed_messages_in_the_dead_letter_queue_are_kept_as_letters(
+    relay: Relay,
+) -> None:
+    sqs_id = await relay.put('{"transactionId": 1}', DEAD_QUEUE)
+    moved = await moved_by_sqs(relay, "<not json>")
+
+    async with relay.consuming():
+        await relay.becomes(sqs_id, "failed")
+        await relay.becomes(moved, "failed")
         await relay.drained(DEAD_QUEUE)
         letters = await relay.letters()
 
-    assert {letter.message.body.decode() for letter in letters} == {"<not json>", half, nonsense}
-    assert {letter.head.reason for letter in letters} == {"undecodable"}
+    bodies = {letter.head.message_id: letter.message.body for letter in letters}
+    assert bodies == {sqs_id: b'{"transactionId": 1}', moved: b"<not json>"}
     assert {letter.head.source for letter in letters} == {QUEUE}
     assert {letter.head.state for letter in letters} == {State.PENDING}
-    assert told["errorCategory"] == "NON_RETRYABLE"
 
 
-@pytest.mark.parametrize("moved", [False, True], ids=["by-us", "by-sqs"])
+@pytest.mark.parametrize("moved", [False, True], ids=["failed", "never-reported"])
 async def test_nothing_is_deleted_that_could_not_be_recorded(relay: Relay, *, moved: bool) -> None:
-    to = address()
-    await relay.stub.fail(to, status=503, message="busy", times=9)
-    id_ = await relay.ask(to=to)
     if moved:
+        id_ = await relay.ask()
         await relay.raw.purge_queue(QueueUrl=relay.url(QUEUE))
         await moved_by_sqs(relay, body_of(id_))
     else:
-        async with relay.consuming(frozenset({MAIN})):
-            await relay.drained(QUEUE)
+        id_ = await relay.dies()
     await relay.database.run("ALTER TABLE transactions RENAME TO gone")
 
     async with relay.consuming():

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.xdist_group("sqs_server")
 
 
 async def test_messages_that_kill_every_consumer_end_in_the_dead_letter_queue(relay: Relay) -> None:
-    """The first death may be a neighbour's fault; three more alone are its own."""
+    """SQS counts the deaths: after three receives nobody gets the message again."""
     relay.environment |= {
         "LEASE_MS": "2000",
         "DLQ_LEASE_MS": "2000",  # the last poll of a dead consumer may still take it
@@ -27,7 +27,7 @@ async def test_messages_that_kill_every_consumer_end_in_the_dead_letter_queue(re
     seen = []
     with Stage() as stage:
         environment = relay.environment | {"HEALTH_PORT": str(stage.port())}
-        for number in range(1, 5):
+        for number in range(1, 4):
             consumer = stage.process("relayer", "consumer", env=environment)
             await eventually(partial(asked, relay, id_, number), within=SOON)
             consumer.kill()
@@ -38,13 +38,14 @@ async def test_messages_that_kill_every_consumer_end_in_the_dead_letter_queue(re
         await relay.drained(DEAD_QUEUE)
         await relay.drained(QUEUE)
 
-    assert seen == ["processing"] * 4
-    assert await relay.stub.requests(id_) == 4
-    assert (told["errorCode"], told["errorCategory"]) == ("WORKER_LOST", "RETRYABLE")
+    assert seen == ["processing"] * 3
+    assert await relay.stub.requests(id_) == 3
+    assert (told["errorCode"], told["errorCategory"]) == ("RECEIVED_TOO_OFTEN", "RETRYABLE")
     async with relay.consuming():
         letter = await relay.letter_of(id_)
-    assert letter.head.reason is Reason.WORKER_LOST
-    assert letter.head.state is State.PENDING
+    assert letter.head.reason is Reason.ATTEMPTS_EXHAUSTED
+    assert (letter.head.state, letter.head.attempts) == (State.PENDING, 3)
+    assert await relay.queues() == {QUEUE, DEAD_QUEUE}
 
 
 async def asked(relay: Relay, id: str, times: int) -> bool:

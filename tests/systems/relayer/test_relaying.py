@@ -10,8 +10,10 @@ from deadletter.testing.fakes import eventually
 from relayer.consumer import MAIN
 from relayer.settings import DEAD_QUEUE, QUEUE
 from relayer.values import Status
+from servers import Server
 from servers.common import free_port
 from systems.relayer.rig import SOON, Relay, address, body_of, hasty
+from systems.relayer.tap import tapped
 
 pytestmark = pytest.mark.xdist_group("sqs_server")
 
@@ -53,18 +55,69 @@ async def test_permanent_failures_fail_at_once_without_the_dead_letter_queue(rel
     async with relay.consuming():
         told = {ids[id_]: await relay.becomes(id_, "failed") for id_ in ids}
         await relay.drained(QUEUE)
-        letters = await relay.letters()
 
-    assert {one["errorCategory"] for one in told.values()} == {"NON_RETRYABLE"}
     assert {message: one["errorMessage"] for message, one in told.items()} == {
         message: message for message in NEVER_WORKS
     }
     assert [await relay.stub.requests(id_) for id_ in ids] == [1] * len(ids)
-    assert len(relay.seen(FailedForGood)) == len(ids)
-    assert not relay.seen(Retried)
-    assert not relay.seen(Buried)
-    assert not relay.seen(LetterHandled)
-    assert letters == []
+    assert await relay.depth(DEAD_QUEUE) == 0
+
+
+async def refused(relay: Relay) -> str:
+    """Have a transaction relayed that the relayer below refuses for good; its id."""
+    to = address()
+    await relay.stub.fail(to, status=500, message="execution reverted", times=9)
+    return await relay.ask(to=to)
+
+
+async def test_a_permanent_error_is_not_tried_again(relay: Relay) -> None:
+    id_ = await refused(relay)
+    async with relay.consuming():
+        await relay.becomes(id_, "failed")
+        await relay.drained(QUEUE)
+
+    assert await relay.stub.requests(id_) == 1
+    assert relay.seen(Retried) == []
+
+
+async def test_a_permanent_error_sets_the_status_at_once(relay: Relay) -> None:
+    id_ = await refused(relay)
+    async with relay.consuming(frozenset({MAIN})):
+        told = await relay.becomes(id_, "failed")
+        await relay.drained(QUEUE)
+
+    assert (told["errorCategory"], told["errorCode"]) == ("NON_RETRYABLE", "EXECUTION_REVERTED")
+
+
+async def test_the_message_of_a_permanent_error_is_deleted_and_not_sent_again(
+    relay: Relay, sqs_server: Server
+) -> None:
+    async with tapped(sqs_server.url) as tap:
+        environment = {
+            name: value.replace(sqs_server.url, tap.url)
+            for name, value in relay.environment.items()
+        }
+        id_ = await refused(relay)
+        async with Relay.opened(environment, relay.raw, relay.stub) as watched, watched.consuming():
+            await watched.becomes(id_, "failed")
+            await watched.drained(QUEUE)
+
+    deleted = [e for call in tap.of("DeleteMessageBatch", QUEUE) for e in call.asked["Entries"]]
+    sends = [call for call in tap.calls if call.verb.startswith("SendMessage")]
+    assert len(deleted) == 1
+    assert sends == []
+    assert tap.of("ChangeMessageVisibilityBatch", QUEUE) == []
+
+
+async def test_a_permanent_error_never_moves_to_the_dead_letter_queue(relay: Relay) -> None:
+    id_ = await refused(relay)
+    async with relay.consuming(frozenset({MAIN})):
+        await relay.becomes(id_, "failed")
+        await relay.drained(QUEUE)
+        letters = await relay.letters()
+
+    assert len(relay.seen(FailedForGood)) == 1
+    assert (letters, relay.seen(Buried)) == ([], [])
     assert await relay.depth(DEAD_QUEUE) == 0
 
 

@@ -1,4 +1,4 @@
-"""retryOnFailure: sent back by itself, capped, then for people only."""
+"""retryOnFailure: a failure by default; sent back and capped where it is switched on."""
 
 from datetime import timedelta
 from typing import Any
@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from deadletter import State
 from deadletter.core.events import Buried, LetterHandled, LetterRefused
-from deadletter.core.letter import By
 from deadletter.testing.fakes import eventually
 from relayer.consumer import DLQ, MAIN
 from relayer.reprocessing import BY
@@ -16,6 +15,11 @@ from relayer.settings import DEAD_QUEUE, QUEUE
 from systems.relayer.rig import SOON, Relay, address, hasty
 
 pytestmark = pytest.mark.xdist_group("sqs_server")
+
+
+@pytest.fixture
+def environment(environment: dict[str, str]) -> dict[str, str]:
+    return environment | {"REPROCESSING": "on"}
 
 
 def actions(relay: Relay) -> list[str]:
@@ -55,6 +59,22 @@ async def test_past_the_limit_it_has_failed_and_is_for_people_only(relay: Relay)
     assert (told["errorCode"], told["retryOnFailure"]) == ("HTTP_503", True)
     assert (letter.head.state, letter.head.replays) == (State.QUARANTINED, 2)
     assert len(letter.story()) == 9
+
+
+async def test_reprocessing_is_the_same_as_failure_unless_switched_on(relay: Relay) -> None:
+    usual = replace(hasty(relay.settings), reprocessing=False)
+    to = address()
+    await relay.stub.fail(to, status=503, message="busy", times=3)
+    async with relay.consuming(settings=usual):
+        id_ = await relay.ask(to=to, retryOnFailure=True)
+        told = await relay.becomes(id_, "failed")
+        await relay.drained(DEAD_QUEUE)
+        replays = await relay.replays()
+
+    assert (told["errorMessage"], told["retryOnFailure"]) == ("busy", True)
+    assert actions(relay) == ["processed"]
+    assert await relay.stub.requests(id_) == 3
+    assert replays == []
 
 
 @pytest.mark.parametrize("wish", [{"retryOnFailure": False}, {"retryOnFailure": None}])
@@ -132,22 +152,6 @@ async def test_a_copy_that_sqs_moved_returns_to_its_letter_and_is_sent_again(rel
     assert (before.head.state, before.head.replays) == (State.REPLAYING, 2)
     assert letter.head.state is State.REPLAYED
     assert await relay.stub.requests(id_) == 4
-
-
-async def test_purged_letters_are_not_sent_back(relay: Relay) -> None:
-    to = address()
-    await relay.stub.fail(to, status=503, message="busy", times=3)
-    id_ = await relay.ask(to=to, retryOnFailure=True)
-    async with relay.consuming(frozenset({MAIN})) as app:
-        await relay.drained(QUEUE)
-        letter = await relay.letter_of(id_)
-        await (await app.letters()).purge([letter.id], By("carla", "not this one"))
-    async with relay.consuming():
-        told = await relay.becomes(id_, "failed")
-        await relay.drained(DEAD_QUEUE)
-
-    assert told["errorMessage"] == "busy"
-    assert await relay.stub.requests(id_) == 3
 
 
 async def broken(*_: object) -> None:

@@ -1,9 +1,11 @@
 """The service as it is deployed: processes, an emulated cloud, and people on call."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -53,6 +55,8 @@ class Service:
         }
         self.health = f"http://127.0.0.1:{health}/health"
         self.api_url = f"http://127.0.0.1:{port}"
+        making = stage.process("relayer", "queues", "--create", env=self.environment)
+        stage.until("the queues", lambda: making.code is not None)
         self.api = stage.process("relayer", "api", env=self.environment)
         stage.until("the API", lambda: answers(f"{self.api_url}/health"))
         self.consumer = stage.process("relayer", "consumer", env=self.environment)
@@ -104,7 +108,40 @@ async def cloud(cloud_server: Server) -> AsyncIterator[Any]:
         yield client
 
 
-async def test_a_message_that_fails_three_times_is_ended_counted_and_looked_into(
+async def failed(relay: Relay, message: str = "the pool is busy") -> str:
+    """Have a transaction relayed that fails three times, and wait for its end; its id."""
+    to = address()
+    await relay.stub.fail(to, status=503, message=message, times=3)
+    id_ = await relay.ask(to=to)
+    await relay.becomes(id_, "failed")
+    await relay.drained(DEAD_QUEUE)
+    return id_
+
+
+async def test_a_message_that_fails_three_times_is_sent_once_and_asked_three_times(
+    relay: Relay,
+) -> None:
+    id_ = await failed(relay)
+
+    assert await relay.stub.requests(id_) == 3
+
+
+async def test_after_three_failures_the_transaction_is_failed(relay: Relay) -> None:
+    id_ = await failed(relay)
+    told = await relay.status(id_)
+
+    assert (told["status"], told["errorCategory"]) == ("failed", "RETRYABLE")
+    assert told["errorMessage"] == "the pool is busy"
+
+
+async def test_after_its_end_the_message_is_in_no_queue(relay: Relay) -> None:
+    await failed(relay)
+
+    assert await relay.depth(DEAD_QUEUE) == 0
+    await relay.drained(QUEUE)
+
+
+async def test_alarms_watch_the_dead_letter_queue_and_the_open_letters(
     service: Service, relay: Relay, cloud: Any
 ) -> None:
     made = service.dlq(
@@ -112,54 +149,99 @@ async def test_a_message_that_fails_three_times_is_ended_counted_and_looked_into
         *("--source", QUEUE, "--queue", DEAD_QUEUE),
         *("--endpoint", service.environment["AWS_ENDPOINT_URL"]),
     )
-    quiet = await states(cloud)
-    to = address()
-    await relay.stub.fail(to, status=503, message="the pool is busy", times=3)
-
-    id_ = await relay.ask(to=to)
-    told = await relay.becomes(id_, "failed")
-    await relay.stub.fail(to, status=422, message="never", times=1)
-    await relay.becomes(await relay.ask(to=to), "failed")
-    await relay.drained(QUEUE)
-    await relay.drained(DEAD_QUEUE)
-
-    assert await relay.stub.requests(id_) == 3
-    assert told["errorMessage"] == "the pool is busy"
-    assert "4 alarms" in made
     found = (await cloud.describe_alarms())["MetricAlarms"]
     (depth,) = [one for one in found if one["Namespace"] == "AWS/SQS"]
+
+    assert "4 alarms" in made
     assert depth["Dimensions"] == [{"Name": "QueueName", "Value": DEAD_QUEUE}]
     assert (depth["MetricName"], depth["ComparisonOperator"], depth["Threshold"]) == (
         "ApproximateNumberOfMessagesVisible",
         "GreaterThanThreshold",
         0,
     )
+    await failed(relay)
 
     async def rings() -> bool:
         return (await states(cloud))[WAIT] == "ALARM"
 
-    async def counted() -> bool:
-        kinds = {"RETRYABLE": "transient", "NON_RETRYABLE": "permanent"}
-        sums = [
+    await eventually(rings, within=SOON)
+
+
+async def test_messages_in_the_dead_letter_queue_are_counted(
+    service: Service, relay: Relay, cloud: Any
+) -> None:
+    """While the DLQ consumer cannot finish one, it is counted; before, there was none."""
+
+    async def most() -> float:
+        return (await sum_of(cloud, "DeadLetterQueueMessages", Mailbox=DEAD_QUEUE))["most"]
+
+    async def is_counted() -> bool:
+        return await most() == 2
+
+    await relay.database.run("ALTER TABLE transactions RENAME TO gone")
+    for number in range(2):
+        await relay.put(body_of(f"count-{number}"), DEAD_QUEUE)
+    await eventually(is_counted, within=SOON)
+    await relay.database.run("ALTER TABLE gone RENAME TO transactions")
+    await relay.drained(DEAD_QUEUE)
+
+    assert await most() == 2
+
+
+async def test_the_time_from_death_to_its_end_is_measured(relay: Relay, cloud: Any) -> None:
+    before = await sum_of(cloud, "ProcessingLatency", Mailbox=DEAD_QUEUE)
+    began = time.monotonic()
+    await failed(relay)
+    took = time.monotonic() - began
+
+    async def is_measured() -> bool:
+        now = await sum_of(cloud, "ProcessingLatency", Mailbox=DEAD_QUEUE)
+        return now["count"] > before["count"]
+
+    await eventually(is_measured, within=SOON)
+    now = await sum_of(cloud, "ProcessingLatency", Mailbox=DEAD_QUEUE)
+    assert now["count"] == before["count"] + 1
+    assert 0 < now["sum"] - before["sum"] < took
+
+
+async def test_errors_are_counted_by_their_category(relay: Relay, cloud: Any) -> None:
+    kinds = {"RETRYABLE": "transient", "NON_RETRYABLE": "permanent"}
+
+    async def sums() -> list[float]:
+        return [
             (await sum_of(cloud, "Errors", Category=kind, Trouble=trouble))["sum"]
             for kind, trouble in kinds.items()
         ]
-        return sums == [3, 1]
 
-    assert quiet[WAIT] != "ALARM"
-    await eventually(rings, within=SOON)
+    retryable, permanent = await sums()
+    await failed(relay)
+    to = address()
+    await relay.stub.fail(to, status=422, message="never", times=1)
+    await relay.becomes(await relay.ask(to=to), "failed")
+
+    async def counted() -> bool:
+        return await sums() == [retryable + 3, permanent + 1]
+
     await eventually(counted, within=SOON)
-    assert (await sum_of(cloud, "ProcessingLatency", Mailbox=DEAD_QUEUE))["count"] == 1
-    assert (await sum_of(cloud, "OpenLetters", Source=QUEUE))["most"] == 1
-    assert (await sum_of(cloud, "MessagesDeadLettered", Source=QUEUE))["sum"] == 1
+
+
+async def test_a_person_on_call_reads_why_it_failed(service: Service, relay: Relay) -> None:
+    id_ = await failed(relay, "the pool is on fire")
 
     listed = service.dlq("list", f"business_key:{id_}")
-    assert "the pool is busy" in listed
+
+    assert "the pool is on fire" in listed
     assert "pending" in listed
+
+
+async def test_a_person_on_call_sends_back_what_matters(service: Service, relay: Relay) -> None:
+    id_ = await failed(relay)
+
     sent = service.dlq(
         *("replay", f"business_key:{id_}", "--yes", "--wait", "20"),
         *("--reason", "worth a million"),
     )
+
     assert "1  handled" in sent
     assert (await relay.becomes(id_, "submitted"))["errorMessage"] is None
 
@@ -220,15 +302,42 @@ def test_the_reprocessor_is_deployed_as_a_service_not_a_cron_job() -> None:
     assert deployments["relay-consumer"]["terminationGracePeriodSeconds"] > how.wait
 
 
-def test_the_queues_and_the_table_can_be_made_beforehand(
+def test_the_table_can_be_made_beforehand(
     environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
-    codes = [main([word]) for word in ("queues", "migrate", "migrate", "everything")]
+    codes = [main([word]) for word in ("migrate", "migrate", "everything")]
 
     said = capsys.readouterr()
-    assert codes == [0, 0, 0, 2]
+    assert codes == [0, 0, 2]
     assert said.out == "4 migrations applied\n0 migrations applied\n"
     assert "python -m relayer consumer" in said.err
+
+
+def test_the_image_of_the_deployments_is_one_that_the_project_builds() -> None:
+    """Each file says with which tag it is built, and from which other image."""
+    files = [HERE / "relayer" / "Containerfile", HERE.parent / "deploy" / "Containerfile"]
+    built = {
+        re.findall(r"^# podman build .*-t (\S+) \.$", f.read_text(), re.MULTILINE)[-1]: f
+        for f in files
+    }
+    documents = yaml.safe_load_all((HERE / "relayer" / "kubernetes.yaml").read_text())
+    images = {
+        container["image"]
+        for one in documents
+        if one["kind"] == "Deployment"
+        for container in one["spec"]["template"]["spec"]["containers"]
+    }
+
+    (image,) = images
+    name = image.partition(":")[0]
+    text = built[name].read_text()
+    base = re.findall(r"^FROM (\S+)$", text, re.MULTILINE)[-1]
+    (source,) = re.findall(r"^COPY (\S+) \S+$", text, re.MULTILINE)
+    assert built[base] == files[1]
+    assert (HERE.parent / source / "__main__.py").exists()
+    locked = (HERE.parent / "requirements-image.lock").read_text()
+    for needed in ("aiobotocore", "asyncpg", "httpx", "litestar", "msgspec", "uvicorn"):
+        assert f"\n{needed}==" in f"\n{locked}", needed

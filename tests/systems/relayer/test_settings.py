@@ -11,7 +11,8 @@ AMAZON = "https://sqs.ap-northeast-2.amazonaws.com/123456789012"
 def test_without_a_word_it_is_the_emulator_on_4566() -> None:
     settings = read({})
 
-    assert settings.sqs == "sqs+http://localhost:4566?region=eu-west-1&prefix="
+    assert settings.server == "sqs+http://localhost:4566?region=eu-west-1&prefix="
+    assert settings.account == "000000000000"
     assert (QUEUE, DEAD_QUEUE) == ("relay-transactions", "relay-transactions-dlq")
 
 
@@ -48,9 +49,23 @@ def test_the_urls_of_queues_name_them() -> None:
         }
     )
 
-    assert amazon.sqs == "sqs://ap-northeast-2?prefix=prod-"
+    assert amazon.server == "sqs://ap-northeast-2?prefix=prod-"
+    assert amazon.account == "123456789012"
     assert amazon.region == "ap-northeast-2"
-    assert local.sqs == "sqs+http://localstack:4566?region=us-east-1&prefix="
+    assert local.server == "sqs+http://localstack:4566?region=us-east-1&prefix="
+
+
+def test_the_queues_are_used_as_they_are_and_sqs_retries() -> None:
+    settings = read({})
+
+    assert settings.sqs.endswith("&retry=visibility&account=000000000000&create=no")
+    assert settings.sqs_for_creation.endswith("&retry=visibility")
+
+
+def test_reprocessing_is_off_unless_switched_on() -> None:
+    switched = [read({}), read({"REPROCESSING": "off"}), read({"REPROCESSING": "on"})]
+
+    assert [one.reprocessing for one in switched] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -60,13 +75,22 @@ def test_the_urls_of_queues_name_them() -> None:
         ({"SQS_DLQ_URL": f"{AMAZON}/{DEAD_QUEUE}"}, "start the worker as well"),
         (
             {"SQS_QUEUE_URL": QUEUE, "SQS_DLQ_URL": f"{AMAZON}/{DEAD_QUEUE}"},
-            "SQS_QUEUE_URL is the URL of a queue",
+            "SQS_QUEUE_URL must be the URL of a queue",
         ),
         (
             {"SQS_QUEUE_URL": f"{AMAZON}/a-{QUEUE}", "SQS_DLQ_URL": f"{AMAZON}/b-{DEAD_QUEUE}"},
             "SQS_DLQ_URL must be the queue a-relay-transactions-dlq",
         ),
         ({"DLQ_POLL_INTERVAL_MS": "often"}, "DLQ_POLL_INTERVAL_MS"),
+        (
+            {
+                "SQS_QUEUE_URL": f"{AMAZON}/{QUEUE}",
+                "SQS_DLQ_URL": f"{AMAZON.replace('1234', '9999')}/{DEAD_QUEUE}",
+            },
+            "in the same account",
+        ),
+        ({"SQS_QUEUE_URL": f"http://localhost/{QUEUE}", "SQS_DLQ_URL": "x"}, "12 digits"),
+        ({"REPROCESSING": "yes"}, "REPROCESSING must be on or off, got 'yes'"),
         ({"REPLAY_LIMIT": "-1"}, "REPLAY_LIMIT is '-1'"),
     ],
 )

@@ -5,6 +5,9 @@ Mailboxes on Amazon SQS, standard and FIFO (names that end in .fifo).
     sqs://eu-west-1                    ...in this region
     sqs+http://localhost:4566          another endpoint: an emulator; sqs+https:// too
     ?prefix=shop-                      of all queue names
+    ?account=123456789012              whose queues these are, if they are not ours
+    ?retry=visibility                  SQS redelivers what failed, and counts to its limit
+    ?create=no                         use the queues that exist; make and change none
     ?claim_check=s3://bucket/prefix    where bodies go that are too large for SQS;
                                        or file:///a/directory that all processes share
 

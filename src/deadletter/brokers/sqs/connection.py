@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import md5
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from aiobotocore.config import AioConfig  # type: ignore[import-untyped]
@@ -21,12 +21,15 @@ _FORMS: Final = "sqs://, sqs://eu-west-1 or sqs+http://localhost:4566"
 class Options(Struct, frozen=True, kw_only=True):
     """Parameters of the URLs."""
 
+    account: Annotated[str, Meta(pattern=r"\A(\d{12})?\Z", description="12 digits")] = ""
     claim_check: str | None = None
+    create: Literal["yes", "no"] = "yes"  # queues that are missing
     prefix: Annotated[
         str,
         Meta(pattern=r"\A[A-Za-z0-9_-]{0,40}\Z", description="up to 40 letters, digits, - and _"),
     ] = ""
     region: str | None = None
+    retry: Literal["copy", "visibility"] = "copy"
 
 
 OptionsT = TypeVar("OptionsT", bound=Options)

@@ -40,6 +40,7 @@ from .connection import (
     client,
     url_form,
 )
+from .message_format import own_message, wire_text
 
 _BATCH_BYTES: Final = 256 * 1024  # that one call may send, on the strictest service
 _HIDDEN: Final = 300  # seconds that what was taken is ours
@@ -57,6 +58,7 @@ class Extras(Struct, frozen=True, array_like=True):
 
     types: dict[str, str] = {}  # of attributes
     trace: str = ""  # AWSTraceHeader, the one system attribute that producers set
+    form: str = "text"  # of the body of a message that we sent: text or base64
 
 
 _pack: Final = msgspec.json.Encoder().encode
@@ -279,16 +281,19 @@ class SqsDrain:
         if arn := about.get("DeadLetterQueueSourceArn"):
             # SQS counts our own receiving too: what it let pass is what counts.
             about["ApproximateReceiveCount"] = await self._most_receives(arn)
+        # A worker of ours may have kept the letter already, under the id of its own.
+        body = raw["Body"].encode("utf-8", "surrogatepass")
+        id_, body, form = own_message(raw) or (raw["MessageId"], body, "text")
         return Found(
             kind="sqs",
             place=self.place,
-            id=raw["MessageId"],
-            body=raw["Body"].encode("utf-8", "surrogatepass"),
+            id=id_,
+            body=body,
             headers=tuple((name, _value(one)) for name, one in attributes.items()),
             about=about,
             at=millis(number(about.get("SentTimestamp", ""))),
             key=about.get("MessageGroupId"),
-            raw=_pack(Extras(types, about.get(_TRACE, ""))),
+            raw=_pack(Extras(types, about.get(_TRACE, ""), form)),
             receipt=raw["ReceiptHandle"],
         )
 
@@ -407,8 +412,12 @@ def _entry(message: Message, mailbox: str, *, needs_mark: bool) -> dict[str, Any
                 f" {_MOST_ATTRIBUTES}. Remove one with `dlq edit`, or add ?unmarked=yes"
                 " to the URL: then a copy that dies again becomes a new letter"
             )
+    if extras.form == "base64":
+        text = wire_text(message.body)
+    else:
+        text = _text(message.body, f"the body of message {message.id}")
     entry: dict[str, Any] = {
-        "MessageBody": _text(message.body, f"the body of message {message.id}"),
+        "MessageBody": text,
         "MessageAttributes": {
             name: _attribute(name, value, extras.types.get(name, "String"))
             for name, value in headers.items()

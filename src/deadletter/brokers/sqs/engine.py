@@ -10,7 +10,7 @@ from aiobotocore.session import get_session  # type: ignore[import-untyped]
 from msgspec import structs
 from msgspec.structs import replace
 
-from deadletter.core.errors import BackendError, Conflict, NotFound, Refused
+from deadletter.core.errors import BackendError, ConfigError, Conflict, NotFound, Refused
 from deadletter.core.message import Delivery, Message
 from deadletter.core.topology import check_deletion, validate
 from deadletter.kit import MailboxEngine, with_expiry
@@ -34,6 +34,7 @@ from .connection import (
 from .message_format import QueueNames, envelope_of, is_fifo
 from .receiver import Receiver
 from .registry import (
+    ADVICE,
     TAGS,
     Queue,
     QueueRegistry,
@@ -162,9 +163,12 @@ class SqsBroker:
         sender: Sender,
         features: Features,
         clock: Clock,
+        *,
+        in_place: bool = False,
     ) -> None:
         self.features = features
         self.seal = sender.seal
+        self._in_place = in_place  # retry=visibility
         self._service = service
         self._registry = registry
         self._sender = sender
@@ -172,7 +176,7 @@ class SqsBroker:
         cache = HistoryCache()
         self._settler = Settler(service, registry, sender, cache, clock)
         self._receiver = Receiver(
-            service, registry, sender, self._settler, cache=cache, clock=clock
+            service, registry, sender, self._settler, cache=cache, clock=clock, in_place=in_place
         )
         self._returning: set[asyncio.Task[None]] = set()
         self._sources: dict[str, float] = {}  # when we last looked for suspects
@@ -185,7 +189,7 @@ class SqsBroker:
             self._sources.setdefault(mailbox, float("-inf"))
         return SqsSource(
             mailbox,
-            features_of(mailbox, self.features),
+            features_of(mailbox, self.features, in_place=self._in_place),
             self._receiver,
             self._settler,
             self._returning,
@@ -199,21 +203,26 @@ class SqsBroker:
     async def create(self, options: QueueOptions) -> None:
         """Create a mailbox; raise Conflict if it exists with other options."""
         async with self._changing:
-            existing = await self._existing()
+            existing = await self._existing(options)
             self._check(options, existing)
             present = existing.get(options.name)
             if present is not None and present.options != options:
                 raise Conflict(f"queue {options.name} exists with other options: update it instead")
-            await self._set(options, existing)
+            if present is None and self._registry.is_fixed:
+                raise NotFound(f"there is no queue {options.name!a}: {ADVICE}")
+            if not self._registry.is_fixed:
+                await self._set(options, existing)
 
     async def update(self, options: QueueOptions) -> None:
         """Change a mailbox's options."""
         async with self._changing:
-            existing = await self._existing()
+            existing = await self._existing(options)
             if options.name not in existing:
                 raise NotFound(f"there is no queue {options.name!a}: create it first")
             self._check(options, existing)
-            await self._set(options, existing)
+            if existing[options.name].options != options:
+                self._check_changes(f"set its dead queue to {options.dead_queue or 'none'}")
+                await self._set(options, existing)
 
     async def delete(self, name: str, *, force: bool = False) -> int:
         """Delete a mailbox; return about how many messages were deleted with it."""
@@ -221,6 +230,7 @@ class SqsBroker:
             existing = await self._existing()
             if name not in existing:
                 raise NotFound(f"there is no queue {name!a}")
+            self._check_changes(f"delete {name}")
             known = {queue.name: queue.options for queue in existing.values()}
             for user in check_deletion(name, known, force=force):
                 detached = structs.replace(known[user], dead_queue=None)
@@ -274,11 +284,19 @@ class SqsBroker:
         queue = await self._registry.find(mailbox)
         if queue is None:
             return None
-        return conflict(mailbox, attempts, redrive=redrive_of(queue.attributes))
+        redrive = redrive_of(queue.attributes)
+        return conflict(mailbox, attempts, redrive=redrive, in_place=self._in_place)
 
     async def close(self) -> None:
         """Wait until the claims of cancelled receives are released."""
         await asyncio.gather(*self._returning)
+
+    def _check_changes(self, what: str) -> None:
+        if self._registry.is_fixed:
+            raise ConfigError(
+                "queues are not changed with ?create=no or ?account= in the SQS URL:"
+                f" {what} where your queues are defined, or leave these out of the URL"
+            )
 
     def _check(self, options: QueueOptions, existing: dict[str, Queue]) -> None:
         validate(options, {name: queue.options for name, queue in existing.items()})
@@ -301,8 +319,12 @@ class SqsBroker:
             await self._service.call("tag_queue", QueueUrl=queue.url, Tags=tags)
         self._registry.forget(options.name)
 
-    async def _existing(self) -> dict[str, Queue]:
+    async def _existing(self, options: QueueOptions | None = None) -> dict[str, Queue]:
         """Return all mailboxes, described just now."""
+        if options is not None and self._registry.account:
+            # Queues of another account are not listed: look those up that are named.
+            for name in filter(None, (options.name, options.dead_queue)):
+                await self._registry.find(name)
         urls = await self._urls()
         mailboxes = _mailboxes(urls, self._registry.names)
         found = await asyncio.gather(
@@ -318,8 +340,15 @@ class SqsBroker:
             answer = await self._service.call("list_queues", **asked)
             urls += answer.get("QueueUrls", ())
             if not answer.get("NextToken"):
-                return {url.rpartition("/")[2]: url for url in urls}
+                return self._of_account(urls)
             asked["NextToken"] = answer["NextToken"]
+
+    def _of_account(self, urls: Sequence[str]) -> dict[str, str]:
+        account, named = self._registry.account, {url.rpartition("/")[2]: url for url in urls}
+        if not account:
+            return named
+        ours = {name: url for name, url in named.items() if url.split("/")[-2] == account}
+        return self._registry.known() | ours
 
     async def _suspects(self, mailbox: str) -> Queue | None:
         """Return the queue of a mailbox's suspects, described just now."""
@@ -336,11 +365,15 @@ class SqsBroker:
             return None
 
 
-def features_of(mailbox: str, features: Features) -> Features:
-    """Return what a mailbox promises: a FIFO queue keeps the order, but not the history."""
-    if not is_fifo(mailbox):
-        return features
-    return structs.replace(features, ordered=True, keeps_history=False, finds_suspects=False)
+def features_of(mailbox: str, features: Features, *, in_place: bool = False) -> Features:
+    """
+    Return what a mailbox promises: a FIFO queue keeps the order, but not the history.
+
+    With `in_place` no queue keeps it.
+    """
+    if in_place or is_fifo(mailbox):
+        features = structs.replace(features, keeps_history=False, finds_suspects=False)
+    return structs.replace(features, ordered=True) if is_fifo(mailbox) else features
 
 
 def _mailboxes(urls: dict[str, str], names: QueueNames) -> dict[str, str]:
@@ -409,9 +442,16 @@ async def connect(url: str, *, clock: Clock, dice: Dice) -> SqsEngine:
         service, body_store = await _opened(address, options, stack)
         durable = Durability.REPLICATED if address.is_amazon else Durability.NONE
         features = replace(FEATURES, durability=durable)
-        registry = QueueRegistry(service, QueueNames(options.prefix), clock)
+        registry = QueueRegistry(
+            service,
+            QueueNames(options.prefix),
+            clock,
+            account=options.account,
+            is_fixed=options.create == "no",
+        )
         sender = Sender(service, body_store, clock=clock, dice=dice)
-        broker = SqsBroker(service, registry, sender, features, clock)
+        in_place = options.retry == "visibility"
+        broker = SqsBroker(service, registry, sender, features, clock, in_place=in_place)
         return SqsEngine(broker, features, service, stack.pop_all())
 
 

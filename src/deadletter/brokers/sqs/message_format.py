@@ -141,7 +141,7 @@ def entry_of(
     text = _as_text(message.body) if not envelope.claim else envelope.claim
     form = "claim" if envelope.claim else "text"
     if text is None:
-        text, form = b64encode(message.body).decode() or "=", "base64"
+        text, form = wire_text(message.body), "base64"
     signature = ""
     if _tells(envelope):
         signature = keys.sign(_PURPOSE, *_signed(envelope, message.body, queue))
@@ -202,6 +202,24 @@ def read(raw: dict[str, Any], queue: str, keys: Keys) -> Received:
         source_arn=arn,
         unsigned=unsigned,
     )
+
+
+def own_message(raw: dict[str, Any]) -> tuple[str, bytes, str] | None:
+    """
+    Return id, body and form of a message that we sent; None for messages of others.
+
+    Bodies that are stored elsewhere are not known here: None for those as well.
+    """
+    envelope = _envelope(raw)
+    if envelope is None or envelope.form == "claim":
+        return None
+    body = _body(raw["Body"], envelope.form)
+    return None if body is None else (decoded(envelope.id), body, envelope.form)
+
+
+def wire_text(body: bytes) -> str:
+    """Return bytes that are not text in the form in which they travel."""
+    return b64encode(body).decode() or "="  # SQS has no empty bodies
 
 
 def name_in(url: str) -> str:

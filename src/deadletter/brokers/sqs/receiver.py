@@ -4,6 +4,9 @@ Receiver of messages: several calls at once, sorted before delivery.
 Messages that are not due yet are hidden until they are. A message that a lost worker
 held, as its receive count tells, moves to the queue of suspects. Suspects are delivered
 one at a time.
+
+With `retry=visibility` messages stay where they are, since SQS itself counts what lost
+workers held. The delivery says when SQS would move the message to its dead queue next.
 """
 
 import asyncio
@@ -14,12 +17,12 @@ from typing import Final
 from msgspec import structs
 
 from deadletter.core.errors import Unavailable
-from deadletter.core.message import Delivery
+from deadletter.core.message import BrokerMove, Delivery
 from deadletter.ports.features import Clock
 
 from .connection import BATCH, NoQueue, SqsService, is_other
 from .message_format import Received, decoded, is_fifo, name_in, read
-from .registry import Queue, QueueRegistry
+from .registry import Queue, QueueRegistry, redrive_of
 from .sender import Sender
 from .settler import LONGEST, Claim, Copy, HistoryCache, Settler
 
@@ -40,6 +43,7 @@ class Receiver:
         *,
         cache: HistoryCache,
         clock: Clock,
+        in_place: bool = False,
     ) -> None:
         self._service = service
         self._registry = registry
@@ -47,6 +51,7 @@ class Receiver:
         self._settler = settler
         self._cache = cache
         self._clock = clock
+        self._in_place = in_place  # retry=visibility
         self._busy: set[str] = set()  # mailboxes in which there was more
         self.lost: dict[str, int] = {}  # suspects found since somebody asked
 
@@ -66,7 +71,7 @@ class Receiver:
             except NoQueue:
                 self._registry.forget(mailbox)
                 raise
-            deliveries, again = await self._sorted(mailbox, claims)
+            deliveries, again = await self._sorted(queue, claims)
             if deliveries or (deadline <= loop.time() and not again):
                 return deliveries
 
@@ -144,20 +149,24 @@ class Receiver:
                 taken=taken,
                 until=taken + lease,
                 alone=alone,
+                stays=queue.fifo or (self._in_place and not alone),
             )
             for raw in whole
         ]
 
-    async def _sorted(self, mailbox: str, claims: Sequence[Claim]) -> tuple[list[Delivery], bool]:
+    async def _sorted(self, queue: Queue, claims: Sequence[Claim]) -> tuple[list[Delivery], bool]:
         """Return deliveries, and whether others become available in a moment."""
+        mailbox = queue.name
         run: list[Claim] = []
         early: dict[Claim, int] = {}
         moves: dict[Claim, Copy] = {}
         for claim in claims:
             wait = self._sender.until_due(claim.received.envelope)
-            if wait > 0:
+            if wait > 0 and self._is_hidden(claim):
                 room = claim.room(self._clock.monotonic())
                 early[claim] = min(ceil(wait), room)
+            elif wait > 0:
+                moves[claim] = Copy(wait, claim.received.envelope, claim.alone)
             elif (move := self._move(claim)) is not None:
                 moves[claim] = move
             else:
@@ -165,7 +174,7 @@ class Receiver:
         if early:
             await self._settler.hide(mailbox, early)
         again = bool(moves) and await self._moved(mailbox, moves)
-        return await self._deliveries(mailbox, run), again
+        return await self._deliveries(queue, run), again
 
     async def _moved(self, mailbox: str, moves: dict[Claim, Copy]) -> bool:
         """Move messages; return whether some of them stay in this queue."""
@@ -180,6 +189,11 @@ class Receiver:
                 found += 1
         return found > 0
 
+    def _is_hidden(self, claim: Claim) -> bool:
+        """Return whether a message that is not due is hidden; else it is sent again."""
+        # Where SQS counts receives, hiding a message twice would bring it near its limit.
+        return not self._in_place or is_fifo(claim.mailbox) or claim.received.count == 1
+
     def _move(self, claim: Claim) -> Copy | None:
         """Return the copy that replaces a message, or None to deliver it as it is."""
         received, envelope = claim.received, claim.received.envelope
@@ -189,7 +203,7 @@ class Receiver:
             # It was received too early and hidden, and SQS counted that. A new copy
             # has a count that only tells of workers.
             return Copy(0.0, structs.replace(envelope, due=None), claim.alone)
-        if claim.alone or self._cache.recall(received.id) is not None:
+        if claim.stays or claim.alone or self._cache.recall(received.id) is not None:
             return None
         # Somebody had it and never said what became of it. Lost in company it may
         # have been a neighbour's fault: not charged.
@@ -202,22 +216,22 @@ class Receiver:
         )
         return Copy(0.0, suspect, alone=True)
 
-    async def _deliveries(self, mailbox: str, claims: Sequence[Claim]) -> list[Delivery]:
+    async def _deliveries(self, queue: Queue, claims: Sequence[Claim]) -> list[Delivery]:
         """Return deliveries; release messages whose bodies cannot be loaded."""
         made = await asyncio.gather(
-            *(self._delivery(claim) for claim in claims), return_exceptions=True
+            *(self._delivery(queue, claim) for claim in claims), return_exceptions=True
         )
         deliveries = [one for one in made if isinstance(one, Delivery)]
         troubles = [one for one in made if isinstance(one, BaseException)]
         if troubles:
             handed = {delivery.receipt for delivery in deliveries}
             rest = [claim for claim in claims if claim not in handed]
-            await self._settler.put_back(mailbox, rest)
+            await self._settler.put_back(queue.name, rest)
             if not deliveries:
                 raise troubles[0]
         return deliveries
 
-    async def _delivery(self, claim: Claim) -> Delivery:
+    async def _delivery(self, queue: Queue, claim: Claim) -> Delivery:
         received, envelope = claim.received, claim.received.envelope
         spared, history = envelope.spared, decoded(envelope.history)
         remembered = self._cache.recall(received.id)
@@ -234,7 +248,30 @@ class Receiver:
             history=history,
             receipt=claim,
             unsigned=received.unsigned,
+            moved=await self._move_of(received),
+            moves_to=self._moves_to(queue, claim),
         )
+
+    def _moves_to(self, queue: Queue, claim: Claim) -> str:
+        """Return the dead queue that SQS moves a message to, if this receive is the last."""
+        redrive = redrive_of(queue.attributes)
+        if not self._in_place or not claim.stays or redrive is None:
+            return ""
+        if claim.received.count < redrive.max_receive_count:
+            return ""
+        return queue.options.dead_queue or ""
+
+    async def _move_of(self, received: Received) -> BrokerMove | None:
+        """Return how SQS brought a message here by itself, or None."""
+        if received.source_arn is None:
+            return None
+        name = received.source_arn.rpartition(":")[2]
+        mailbox = self._registry.names.mailbox(name)
+        if mailbox is None:
+            return BrokerMove(source=name)
+        source = await self._registry.find(mailbox)
+        redrive = None if source is None else redrive_of(source.attributes)
+        return BrokerMove(source=mailbox, receives=redrive.max_receive_count if redrive else 0)
 
 
 def _sizes(queue: Queue, limit: int) -> list[int]:

@@ -102,24 +102,28 @@ def options_of(
     return QueueOptions(
         name=name,
         dead_queue=dead,
-        max_attempts=int(_number(tags.get(_ATTEMPTS)) or limit),
+        max_attempts=int(limit or _number(tags.get(_ATTEMPTS)) or 0),
         expire_after=_number(tags.get(_EXPIRY)),
         reference=str(tags.get(_REFERENCE, "")),
     )
 
 
-def conflict(name: str, attempts: int, *, redrive: Redrive | None) -> str | None:
+def conflict(
+    name: str, attempts: int, *, redrive: Redrive | None, in_place: bool = False
+) -> str | None:
     """
     Return why SQS would move messages away before their last attempt, or None.
 
     On a standard queue every retry is a new copy, and SQS counts only receives that
-    nobody answered for; in a FIFO queue it counts them all.
+    nobody answered for; in a FIFO queue it counts them all. With `in_place` it counts
+    them all as well, and moves messages itself after the last one.
     """
     if redrive is None:
         return None
     needed = 2
-    if is_fifo(name):
-        needed = min(attempts + 1, MOST_RECEIVES) if attempts else MOST_RECEIVES
+    if in_place or is_fifo(name):
+        last = attempts if in_place else attempts + 1
+        needed = min(last, MOST_RECEIVES) if attempts else MOST_RECEIVES
     if redrive.max_receive_count < needed:
         return (
             f"{name}: SQS moves a message to {redrive.queue} after"
@@ -137,6 +141,9 @@ def _number(text: object) -> float | None:
         return None
 
 
+ADVICE: Final = (
+    "create it, or leave ?create=no and ?account= out of the SQS URL to have queues made"
+)
 FRESH: Final = 60.0  # seconds for which what we know of a queue is taken for true
 _ABSENT: Final = 5.0  # ...and that it is not there
 _LIMIT: Final = 1_048_576  # bytes
@@ -157,8 +164,18 @@ class Queue(Struct, frozen=True, kw_only=True):
 class QueueRegistry:
     """Finds and creates queues, and caches what it knows of them."""
 
-    def __init__(self, service: SqsService, names: QueueNames, clock: Clock) -> None:
+    def __init__(
+        self,
+        service: SqsService,
+        names: QueueNames,
+        clock: Clock,
+        *,
+        account: str = "",
+        is_fixed: bool = False,
+    ) -> None:
         self.names = names
+        self.account = account  # of the queues; empty: the one of our identity
+        self.is_fixed = is_fixed or bool(account)  # queues are neither made nor changed
         self._service = service
         self._clock = clock
         self._known: dict[str, tuple[Queue | None, float]] = {}
@@ -186,6 +203,10 @@ class QueueRegistry:
     async def make(self, mailbox: str) -> Queue:
         """Create the queue of a mailbox."""
         return await self._make(mailbox, self.names.queue(mailbox))
+
+    def known(self) -> dict[str, str]:
+        """Return the URLs of the queues found so far, by their names."""
+        return {name: queue.url for name, (queue, _) in self._known.items() if queue is not None}
 
     def forget(self, mailbox: str) -> None:
         """Drop what is cached about a mailbox."""
@@ -227,13 +248,16 @@ class QueueRegistry:
         return known if self._clock.monotonic() - known[1] < fresh else None
 
     async def _looked_up(self, mailbox: str, name: str) -> Queue | None:
+        owner = {"QueueOwnerAWSAccountId": self.account} if self.account else {}
         try:
-            answer = await self._service.call("get_queue_url", QueueName=name)
+            answer = await self._service.call("get_queue_url", QueueName=name, **owner)
             return await self.describe(mailbox, answer["QueueUrl"])
         except NoQueue:
             return None
 
     async def _make(self, mailbox: str, name: str) -> Queue:
+        if self.is_fixed:
+            raise NoQueue(f"there is no queue {name}{self._where}: {ADVICE}")
         attributes = {"MessageRetentionPeriod": str(RETENTION)}
         if is_fifo(name):
             attributes["FifoQueue"] = "true"
@@ -247,6 +271,10 @@ class QueueRegistry:
         made = await self.describe(mailbox, answer["QueueUrl"])
         self._known[name] = (made, self._clock.monotonic())
         return made
+
+    @property
+    def _where(self) -> str:
+        return f" in the account {self.account}" if self.account else ""
 
     async def _tags(self, url: str) -> dict[str, Any]:
         try:

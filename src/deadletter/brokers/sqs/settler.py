@@ -2,8 +2,9 @@
 Settlement of deliveries: acknowledged messages are deleted, released ones are copied.
 
 SQS cannot change a stored message. So a released message is sent again with its history
-and counts, and then the original is deleted: at least once. In a FIFO queue, or at the
-size limit, the message is made visible again instead, and its history is cached.
+and counts, and then the original is deleted: at least once. In a FIFO queue, at the size
+limit, or with `retry=visibility`, the message is made visible again instead, and its
+history is cached.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from deadletter.ports.broker import Acked, Released, Settlement
 from deadletter.ports.features import Clock
 
 from .connection import Entry, Gone, NoQueue, SqsService
-from .message_format import Envelope, Received, decoded, encoded, is_fifo
+from .message_format import Envelope, Received, decoded, encoded
 from .registry import Queue, QueueRegistry
 from .sender import Sender
 
@@ -41,6 +42,7 @@ class Claim(Struct, kw_only=True, eq=False):
     taken: float  # when, by our monotonic clock
     until: float  # our lease; SQS's own ends later
     alone: bool = False  # it came from the suspects
+    stays: bool = False  # a release makes it visible again, instead of sending a copy
     settling: Settlement | None = None
     copied: bool = False
     forgotten: bool = False  # SQS was asked to delete it
@@ -74,7 +76,8 @@ def claim_of(delivery: Delivery, mailbox: str) -> Claim | None:
 
 class HistoryCache:
     """
-    Histories of messages that cannot be copied: in FIFO queues, and at the size limit.
+    Histories of messages that are not copied: in FIFO queues, at the size limit, and with
+    `retry=visibility`.
 
     It is bounded and lost with the process. Then only the receive count of SQS remains.
     """
@@ -165,7 +168,7 @@ class Settler:
 
     async def put_back(self, mailbox: str, claims: Sequence[Claim]) -> None:
         """Release messages that nobody has run, as if they had not been received."""
-        stay = {claim: 0 for claim in claims if _stays(claim)}
+        stay = {claim: 0 for claim in claims if claim.stays}
         await self._visible_in(mailbox, stay)
         copies = {
             claim: Copy(0.0, claim.received.envelope, claim.alone)
@@ -181,8 +184,8 @@ class Settler:
     async def _carry_out(self, mailbox: str, taken: dict[Claim, Settlement]) -> dict[Claim, Answer]:
         acked = [c for c, s in taken.items() if isinstance(s, Acked)]
         copies = {c: _released(s, c) for c, s in taken.items() if isinstance(s, Released)}
-        stay = {claim: copy for claim, copy in copies.items() if _stays(claim)}
-        move = {claim: copy for claim, copy in copies.items() if not _stays(claim)}
+        stay = {claim: copy for claim, copy in copies.items() if claim.stays}
+        move = {claim: copy for claim, copy in copies.items() if not claim.stays}
         done = await asyncio.gather(
             self._forget(mailbox, acked), self.move(mailbox, move), self._let_go(mailbox, stay)
         )
@@ -303,11 +306,6 @@ class Settler:
         if queue is None or not alone:
             return queue
         return await self._registry.suspects(mailbox, make=make)
-
-
-def _stays(claim: Claim) -> bool:
-    """Return whether a released message must stay in place."""
-    return is_fifo(claim.mailbox)
 
 
 def _released(settlement: Released, claim: Claim) -> Copy:
