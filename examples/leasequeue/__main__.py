@@ -1,8 +1,8 @@
 """
-python -m leasequeue                        the queue server and a worker
-python -m leasequeue worker                 one more worker
-python -m leasequeue film NAME FRAMES SIZE  asks for a film, as in: film sea 12 64x48
-python -m leasequeue again SIZE             asks anew for what is dead, in this size
+python -m leasequeue                        run the queue server and a worker
+python -m leasequeue worker                 run another worker
+python -m leasequeue film NAME FRAMES SIZE  request a film, such as: film sea 12 64x48
+python -m leasequeue again SIZE             request all dead frames again, in this size
 """
 
 import asyncio
@@ -15,15 +15,15 @@ from contextlib import AsyncExitStack
 from deadletter import ConfigError, DeadLetterError
 from deadletter.client import QueueClient
 
-from .desk import again, make_queues, resized, submit
-from .frame import film
-from .server import serving
+from .farm_client import create_queues, request_again, request_frames, resize_to
+from .frame import frames_of_film
+from .server import run_server
 from .settings import Settings, read
 from .worker import Worker
 
 
 def main(arguments: list[str]) -> int:
-    """Do what is asked for; the exit code."""
+    """Run a command; return its exit code."""
     try:
         return asyncio.run(_run(arguments, read(os.environ)))
     except DeadLetterError as error:
@@ -39,13 +39,13 @@ async def _run(arguments: list[str], settings: Settings) -> int:
             await _work(settings)
         case ["film", name, frames, size]:
             async with _queue(settings) as queue:
-                asked = film(name, _count(frames), *_size(size))
-                await submit(queue, asked)
-            _say(f"{_many(len(asked), 'frame')} of {name} asked for")
+                requested = frames_of_film(name, _count(frames), *_size(size))
+                await request_frames(queue, requested)
+            _say(f"Requested {_many(len(requested), 'frame')} of {name}.")
         case ["again", size]:
             async with _queue(settings) as queue:
-                sent = await again(queue, resized(*_size(size)))
-            _say(f"{_many(len(sent), 'dead frame')} asked for again")
+                requested = await request_again(queue, resize_to(*_size(size)))
+            _say(f"Requested {_many(len(requested), 'dead frame')} again.")
         case _:
             print(__doc__, file=sys.stderr)
             return 2
@@ -55,9 +55,9 @@ async def _run(arguments: list[str], settings: Settings) -> int:
 async def _farm(settings: Settings) -> None:
     async with AsyncExitStack() as stack:
         if not settings.server:
-            await stack.enter_async_context(serving(settings, _say))
+            await stack.enter_async_context(run_server(settings, _say))
         async with _queue(settings) as queue:
-            await make_queues(queue, settings)
+            await create_queues(queue, settings)
         await _work(settings)
 
 
@@ -80,14 +80,14 @@ def _queue(settings: Settings) -> QueueClient:
 
 def _count(text: str) -> int:
     if not re.fullmatch(r"\d{1,4}", text):
-        raise ConfigError(f"{text!a} is no number of frames: say it as in 12")
+        raise ConfigError(f"invalid number of frames {text!a}: expected 1 to 9999, such as 12")
     return int(text)
 
 
 def _size(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d{1,5})x(\d{1,5})", text)
     if found is None:
-        raise ConfigError(f"{text!a} is no size: say it as in 64x48")
+        raise ConfigError(f"invalid size {text!a}: expected WIDTHxHEIGHT, such as 64x48")
     return int(found[1]), int(found[2])
 
 

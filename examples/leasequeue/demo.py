@@ -1,10 +1,10 @@
 """
-A farm at work, and what happens when parts of it break.
+The story of a render farm: films, a lost worker, dead frames, and their repair.
 
     PYTHONPATH=examples:tests python -m leasequeue.demo --once
 
-Everything is real: PostgreSQL, the queue server and two workers as processes, killed
-where the story says so.
+PostgreSQL, the queue server and two workers run as processes of their own, and are
+killed where the story says so.
 """
 
 import asyncio
@@ -23,12 +23,11 @@ from deadletter.queue_server.model import Item
 from servers import PostgreSQL
 from stage import Process, Stage
 
-# Seconds. A lost worker is waited for so long; a frame takes half a second, and must
-# not run out of it on a machine that has much else to do.
+# Seconds. A frame takes half a second, but may take much longer on a busy machine.
 LEASE = 12.0
-PATIENCE = 120.0  # seconds that a step may take on such a machine
+PATIENCE = 120.0  # seconds that one step may take
 FILM, SLOW = "12", "6"
-_SERVER = re.compile(r"server (\d+) is started")
+_SERVER = re.compile(r"started server (\d+)")
 _PYTHON = {"python": [sys.executable], "dlq": [sys.executable, "-m", "deadletter.cli"]}
 
 
@@ -36,7 +35,7 @@ _HERE = str(Path(__file__).parent.parent)
 
 
 class Farm:
-    """The processes, and the words a person types beside them."""
+    """The processes of the farm, and the commands that a person types."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -63,7 +62,7 @@ class Farm:
         self.stage.until(what, check, within=PATIENCE)
 
     def type(self, line: str, given: str = "") -> list[str]:
-        """Have a command carried out as a person would; what it says is shown."""
+        """Run a command, and show its output; return the lines."""
         self.stage.command(line)
         program, *words = shlex.split(line)
         done = subprocess.run(
@@ -80,13 +79,13 @@ class Farm:
         return said
 
     def said(self, text: str) -> int:
-        """How often the workers said something like it."""
+        """Return how often a pattern is in the output of the workers."""
         logs = self.main.said() + self.other.said()
         return len(re.findall(text, logs))
 
     def lose_worker(self) -> bool:
-        """Kill the second worker, if it has a frame: the first has one at most."""
-        os.kill(self.other.pid, signal.SIGSTOP)  # it keeps what it has while we look
+        """Kill the second worker if it has a frame; return whether it was killed."""
+        os.kill(self.other.pid, signal.SIGSTOP)  # it keeps its frame meanwhile
         if sum(item.is_leased for item in self.items("frames")) < 2:
             os.kill(self.other.pid, signal.SIGCONT)
             return False
@@ -94,7 +93,7 @@ class Farm:
         return True
 
     def items(self, queue: str) -> list[Item]:
-        """What is in a queue, as its client sees it."""
+        """Return the items of a queue."""
 
         async def ask() -> list[Item]:
             async with QueueClient(self.url, attempts=8) as client:
@@ -113,12 +112,12 @@ class Farm:
         self.stage.say(f"{count} pictures are in the folder.")
 
     def server(self) -> int:
-        """The process id of the queue server at this time."""
+        """Return the process id of the queue server."""
         return int(_SERVER.findall(self.main.said())[-1])
 
 
 def tell(stage: Stage) -> Farm:
-    """The story."""
+    """Run the story; return the farm."""
     stage.chapter("Two workers make a film")
     farm = Farm(stage)
     farm.type(f"python -m leasequeue film sea {FILM} 64x48")
@@ -127,7 +126,7 @@ def tell(stage: Stage) -> Farm:
     _dead_frames(farm)
     _killed_server(farm)
     _mended(farm)
-    stage.chapter("And what must not be")
+    stage.chapter("Changes that the server rejects")
     farm.type("dlq queues lent update frames-dead --dead-queue frames")
     farm.type("dlq queues lent delete frames-dead --yes")
     return farm
@@ -135,25 +134,25 @@ def tell(stage: Stage) -> Farm:
 
 def _lost_worker(farm: Farm) -> None:
     stage = farm.stage
-    stage.chapter("A worker is lost with a frame in its hands")
+    stage.chapter("A worker is killed while it renders")
     farm.type(f"python -m leasequeue film slow {SLOW} 360x240")
     farm.until("both workers have a frame", farm.lose_worker)
-    stage.say("One worker was killed (kill -9). Its lease runs out, and the frame")
-    stage.say("goes back to the end of the queue.")
+    stage.say("One worker was killed (kill -9). Its lease expires, and the frame")
+    stage.say("returns to the end of the queue.")
     farm.until_rendered(18)
     again = farm.said(r"slow-\d+ rendered, attempt 2")
-    stage.say(f"{again} frame took two attempts, none was lost.")
+    stage.say(f"{again} frame took two attempts. No frame was lost.")
 
 
 def _dead_frames(farm: Farm) -> None:
     stage = farm.stage
-    stage.chapter("Frames that nobody can render")
+    stage.chapter("Frames that cannot be rendered")
     farm.type(
         """dlq produce frames --reference sea-012 '{"film":"sea","number":12,"""
         """"width":"64","height":48}'"""
     )
     farm.until_dead(1)
-    stage.say("A width that is text: the worker gave it up at once.")
+    stage.say("Its width is text: the worker declared it dead at once.")
     farm.type("python -m leasequeue film poster 1 9000x9000")
     farm.until_dead(2)
     tries = farm.said(r"poster-000, attempt \d: 9000 x 9000 is more than")
@@ -163,20 +162,20 @@ def _dead_frames(farm: Farm) -> None:
 
 def _killed_server(farm: Farm) -> None:
     stage = farm.stage
-    stage.chapter("The server is killed as well")
+    stage.chapter("The server is killed")
     before, seen = farm.server(), farm.items("frames-dead")
     os.kill(before, signal.SIGKILL)
     farm.until("another server", lambda: farm.server() != before)
     same = farm.items("frames-dead") == seen
-    stage.say("kill -9, and the farm has started another one.")
-    stage.say(f"The dead frames are as they were: {'yes' if same else 'no'}.")
+    stage.say("It was killed (kill -9), and the farm has started another one.")
+    stage.say(f"The dead frames are {'unchanged' if same else 'CHANGED'}.")
 
 
 def _mended(farm: Farm) -> None:
     stage = farm.stage
-    stage.chapter("The operator mends what is dead, and asks for it again")
-    body, where = farm.type("dlq lease frames-dead --raw")
-    id_ = where.split()[0]
+    stage.chapter("The operator repairs dead frames and requests them again")
+    body, location = farm.type("dlq lease frames-dead --raw")
+    id_ = location.split()[0]
     mended = body.replace('"64"', "64")
     farm.type("dlq produce frames --reference sea-012 --file -", given=mended)
     farm.type(f"dlq complete frames-dead {id_}")
@@ -186,14 +185,14 @@ def _mended(farm: Farm) -> None:
 
 
 def main() -> int:
-    """Tell it, and stay if there is somebody to look around."""
+    """Run the story; at a terminal, keep the farm running afterwards."""
     with Stage() as stage:
         farm = tell(stage)
         if sys.stdout.isatty() and "--once" not in sys.argv:
-            stage.chapter("All of it goes on until Ctrl-C. Try:")
+            stage.chapter("The farm keeps running until Ctrl-C. Try:")
             stage.say(f"export DLQ_SERVER={farm.url}")
             stage.say("dlq queues lent")
-            stage.say("dlq produce frames 'no frame at all' --reference mine")
+            stage.say("dlq produce frames 'not a frame' --reference mine")
             stage.say("dlq queues lent items frames-dead")
             with suppress(KeyboardInterrupt):
                 signal.pause()

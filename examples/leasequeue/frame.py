@@ -1,4 +1,4 @@
-"""One frame of a film: what is asked for, as it travels through the queue."""
+"""Frames of films, and their form as items of the queue."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ Size = Annotated[int, Meta(ge=1, le=100_000)]
 
 
 class Frame(Struct, frozen=True, forbid_unknown_fields=True):
-    """A look at the Mandelbrot set, a little closer with every frame."""
+    """One view of the Mandelbrot set, as it is requested."""
 
     film: Annotated[str, Meta(pattern="^[a-z0-9-]{1,40}$")]  # part of a file's name
     number: Annotated[int, Meta(ge=0)]
@@ -24,22 +24,22 @@ class Frame(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def name(self) -> str:
-        """What it is called, by people and in the folder."""
+        """Return the name of the frame and of its file."""
         return f"{self.film}-{self.number:03}"
 
 
-def film(name: str, frames: int, width: int, height: int) -> list[Frame]:
-    """All frames of a film that flies in."""
+def frames_of_film(name: str, frames: int, width: int, height: int) -> list[Frame]:
+    """Return the frames of a film that zooms in, a little with every frame."""
     return [Frame(name, number, width, height, zoom=1.2**number) for number in range(frames)]
 
 
-def item_of(frame: Frame) -> NewItem:
-    """A frame as an item; people know it by its reference."""
+def encode_frame(frame: Frame) -> NewItem:
+    """Return the item of a frame; its reference is the name of the frame."""
     return NewItem(msgspec.json.encode(frame), reference=frame.name, encoding="json", kind="frame")
 
 
-def frame_of(payload: bytes) -> Frame:
-    """A frame as it was asked for; Malformed if nobody could ever render it."""
+def decode_frame(payload: bytes) -> Frame:
+    """Return the frame of a payload; raises Malformed if it can never be rendered."""
     try:
         return msgspec.json.decode(payload, type=Frame)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

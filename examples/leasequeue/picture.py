@@ -1,4 +1,4 @@
-"""Rendering: a frame as a picture, in PNG, by arithmetic alone."""
+"""Rendering of frames as PNG pictures, without any library."""
 
 import struct
 import zlib
@@ -6,16 +6,16 @@ from typing import Final
 
 from .frame import Frame
 
-STEPS: Final = 60  # how long a point is followed before it counts as inside
+STEPS: Final = 60  # iterations after which a point counts as inside the set
 _SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 
 
 class TooLarge(Exception):
-    """There is no room for this picture on this machine; there may be on another."""
+    """The picture is too large for this machine; another one may render it."""
 
 
 def render(frame: Frame, *, pixels: int) -> bytes:
-    """The picture; TooLarge beyond so many pixels."""
+    """Return the picture; raises TooLarge if it has more than `pixels` pixels."""
     if frame.width * frame.height > pixels:
         raise TooLarge(f"{frame.width} x {frame.height} is more than {pixels:,} pixels")
     return _png(frame, [_row(frame, y) for y in range(frame.height)])

@@ -1,4 +1,4 @@
-"""The queue server, `dlq serve`, as a child of the farm: started again if it dies."""
+"""The queue server `dlq serve` as a child process, started again when it ends."""
 
 import asyncio
 import os
@@ -14,26 +14,26 @@ from deadletter.runtime.lifeline import signal_when_orphaned
 
 from .settings import Settings
 
-AGAIN = 0.2  # seconds before a server that ended is started again
+RESTART_AFTER = 0.2  # seconds
 
 
 @asynccontextmanager
-async def serving(settings: Settings, say: Callable[[str], None]) -> AsyncIterator[None]:
-    """A server that answers, from here to the end of the block."""
-    keeping = asyncio.create_task(_keep(settings, say))
+async def run_server(settings: Settings, say: Callable[[str], None]) -> AsyncIterator[None]:
+    """Run a server that answers until the end of the block."""
+    supervisor = asyncio.create_task(_supervise(settings, say))
     try:
-        await _answers(settings, keeping)
+        await _wait_for_answer(settings, supervisor)
         yield
     finally:
-        keeping.cancel()
+        supervisor.cancel()
         with suppress(asyncio.CancelledError):
-            await keeping
+            await supervisor
 
 
-async def _keep(settings: Settings, say: Callable[[str], None]) -> None:
+async def _supervise(settings: Settings, say: Callable[[str], None]) -> None:
     while True:
         process = await _start(settings)
-        say(f"server {process.pid} is started at {settings.url}")
+        say(f"started server {process.pid} at {settings.url}")
         try:
             code = await process.wait()
         except asyncio.CancelledError:
@@ -41,8 +41,8 @@ async def _keep(settings: Settings, say: Callable[[str], None]) -> None:
                 process.terminate()
             await process.wait()
             raise
-        say(f"server {process.pid} ended with {code}, starting another")
-        await asyncio.sleep(AGAIN)
+        say(f"server {process.pid} ended with exit code {code}: starting another one")
+        await asyncio.sleep(RESTART_AFTER)
 
 
 async def _start(settings: Settings) -> asyncio.subprocess.Process:
@@ -51,18 +51,18 @@ async def _start(settings: Settings) -> asyncio.subprocess.Process:
         *(sys.executable, "-m", "deadletter.cli", "serve", "--quiet"),
         f"--port={settings.port}",
         env={**os.environ, **here},
-        # A farm that is killed takes its server with it.
+        # The server ends when the farm is killed.
         preexec_fn=partial(signal_when_orphaned, signal.SIGTERM),
     )
 
 
-async def _answers(settings: Settings, keeping: asyncio.Task[None]) -> None:
+async def _wait_for_answer(settings: Settings, supervisor: asyncio.Task[None]) -> None:
     async with QueueClient(settings.url, attempts=1) as queue:
-        while not keeping.done():
+        while not supervisor.done():
             try:
                 await queue.queues(limit=1)
             except Unavailable:
                 await asyncio.sleep(0.05)
             else:
                 return
-    await keeping  # which tells why it could not be started
+    await supervisor  # raises the reason why the server could not be started

@@ -1,4 +1,4 @@
-"""What the environment says."""
+"""Settings of the farm, read from the environment."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,33 +14,33 @@ _PREFIX: Final = "FARM_"
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """How this farm runs; each field is a variable, `FARM_STORE` and so on."""
+    """Settings of one farm; each field is a variable: FARM_STORE and so on."""
 
-    store: str = "sqlite:///farm.db"  # where the queue server keeps its items
-    port: int = 8418  # where it answers
-    server: str = ""  # a queue server elsewhere, for workers and producers
-    token: str = ""  # ...and the token it asks for
-    pictures: str = "pictures"  # the folder that frames are rendered into
-    lease: float = 30.0  # seconds a worker has for one frame
-    expire: float = 86_400.0  # seconds that a frame may wait to be rendered
-    attempts: int = 3  # workers that may try
-    pause: float = 5.0  # seconds before the next one does
-    pixels: int = 4_000_000  # the largest picture there is room for here
-    grace: float = 10.0  # seconds for the frame in hand when told to stop
+    store: str = "sqlite:///farm.db"  # store of the queue server
+    port: int = 8418  # port of the queue server
+    server: str = ""  # URL of another queue server; none is started then
+    token: str = ""  # token for that server
+    pictures: str = "pictures"  # folder for rendered frames
+    lease: float = 30.0  # seconds that a worker has for one frame
+    expire: float = 86_400.0  # seconds that a frame may wait for a worker
+    attempts: int = 3  # attempts until a frame is dead
+    pause: float = 5.0  # seconds between two attempts
+    pixels: int = 4_000_000  # pixels of the largest picture
+    grace: float = 10.0  # seconds to finish the current frame when stopping
 
     @property
     def url(self) -> str:
-        """Where the queue server is."""
+        """Return the URL of the queue server."""
         return self.server or f"http://127.0.0.1:{self.port}"
 
     @property
     def folder(self) -> Path:
-        """Where pictures are."""
+        """Return the folder for rendered frames."""
         return Path(self.pictures)
 
 
 def read(environ: Mapping[str, str]) -> Settings:
-    """The settings; what cannot be is refused with a sentence."""
+    """Return the settings; raises ConfigError if a variable is invalid."""
     given: dict[str, Any] = {
         name: environ[_PREFIX + name.upper()]
         for name in Settings.__struct_fields__
@@ -49,4 +49,4 @@ def read(environ: Mapping[str, str]) -> Settings:
     try:
         return convert(given, Settings, strict=False)
     except ValidationError as error:
-        raise ConfigError(f"{error}: see the variables FARM_...") from error
+        raise ConfigError(f"invalid variable FARM_...: {error}; see the README") from error

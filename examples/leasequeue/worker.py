@@ -1,4 +1,4 @@
-"""A worker: leases a frame, renders it, and says how that went."""
+"""A worker: leases frames, renders them, and completes or returns them."""
 
 import asyncio
 import os
@@ -9,20 +9,20 @@ from deadletter import ConfigError, Conflict, Malformed, Unavailable
 from deadletter.client import Lease, LeasedItem, QueueClient
 from deadletter.queue_server.model import ItemRetry
 
-from .frame import Frame, frame_of
+from .frame import Frame, decode_frame
 from .picture import render
 from .settings import FRAMES, Settings
 
-WAIT = 20.0  # seconds that a lease is waited for at a time
-AWAY = 0.5  # seconds before a server that is away is asked again
+WAIT = 20.0  # seconds that one lease request waits
+RETRY_AFTER = 0.5  # seconds, if the server is unreachable
 
 
 class Worker:
     """
-    Renders frames until told to stop; the one in hand is finished.
+    Renders frames until it is stopped; it finishes the current frame first.
 
-    A frame may be rendered twice when a worker is too slow or the server goes away
-    at the wrong moment: the picture is the same, and it is put into its place whole.
+    A frame may be rendered twice: if the worker is too slow, or the server ends at the
+    wrong moment. Both pictures are the same, and the file is replaced as a whole.
     """
 
     def __init__(self, queue: QueueClient, settings: Settings, say: Callable[[str], None]) -> None:
@@ -31,40 +31,42 @@ class Worker:
         self._say = say
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work."""
+        """Render frames until `stop` is set."""
         stopping = asyncio.create_task(stop.wait())
         while not stop.is_set():
             leasing = asyncio.create_task(self._leased())
             await asyncio.wait({leasing, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not leasing.done():
-                leasing.cancel()  # who hangs up is lent nothing
+                leasing.cancel()  # the server leases nothing to a client that has gone
                 return
             for item in leasing.result().items:
-                await self._settled(leasing.result().partition, item)
+                await self._settle(leasing.result().partition, item)
 
     async def _leased(self) -> Lease:
         while True:
             try:
                 return await self._queue.lease(FRAMES, wait=WAIT)
             except Unavailable:
-                await asyncio.sleep(AWAY)
+                await asyncio.sleep(RETRY_AFTER)
 
-    async def _settled(self, partition: int, item: LeasedItem) -> None:
+    async def _settle(self, partition: int, item: LeasedItem) -> None:
         try:
             await self._work(partition, item)
         except (Conflict, ConfigError):
-            self._say(f"{item.reference}: the lease ran out, somebody else has it")
+            self._say(f"{item.reference}: the lease has expired, another worker has the frame")
         except Unavailable:
-            self._say(f"{item.reference}: nobody to tell, it will come again")
+            self._say(
+                f"{item.reference}: the server is unreachable, the frame will be leased again"
+            )
 
     async def _work(self, partition: int, item: LeasedItem) -> None:
         try:
-            frame = frame_of(item.payload)
+            frame = decode_frame(item.payload)
             await asyncio.to_thread(self._render, frame)
         except Malformed as error:
             self._say(f"{item.reference or item.id} is dead: {error}")
             await self._queue.retry(FRAMES, partition, [ItemRetry(item.id, dead=True)])
-        except Exception as error:  # noqa: BLE001 -- whatever it is, another may try
+        except Exception as error:  # noqa: BLE001 -- another worker may succeed
             self._say(f"{item.reference}, attempt {item.attempts}: {error}")
             at = datetime.now(UTC) + timedelta(seconds=self._settings.pause)
             await self._queue.retry(FRAMES, partition, [ItemRetry(item.id, at)])

@@ -5,6 +5,7 @@ from datetime import datetime
 
 import pytest
 
+from deadletter.core.policy import LimitMode
 from deadletter.ports import Engine, ItemStore, KeepsItems
 from deadletter.queue_server.model import (
     Completion,
@@ -28,6 +29,7 @@ def a_queue(
     *,
     dead_queue: str | None = None,
     max_attempts: int = 0,
+    limit_mode: LimitMode = LimitMode.REACHED,
     partitions: int = 1,
 ) -> LeaseQueue:
     """A queue to be made."""
@@ -37,6 +39,7 @@ def a_queue(
         expire_timeout=LIFE,
         dead_queue=dead_queue,
         max_attempts=max_attempts,
+        limit_mode=limit_mode,
         partitions=partitions,
     )
 

@@ -94,10 +94,28 @@ class LendingContract(ItemsBench):
         sent = [b"%d" % i for i in range(250)]
         await store.produce("orders", [[NewItem(payload)] for payload in sent])
 
-        first, second, none = await store.lease("orders", [120, 200, 5])
+        first, second, third = await store.lease("orders", [100, 200, 5])
 
-        assert payloads(first.items) + payloads(second.items) == sent
-        assert none.items == ()
+        lent = [payloads(one.items) for one in (first, second, third)]
+        assert [payload for one in lent for payload in one] == sent
+        assert [len(one) for one in lent] == [100, 145, 5]
+        assert (await leased(store)).items == ()
+
+    @pytest.mark.parametrize(
+        ("wants", "available", "shares"),
+        [([20, 6, 1], 23, [16, 6, 1]), ([10] * 5, 10, [2] * 5), ([3, 3], 1, [1, 0])],
+    )
+    async def test_clients_share_what_there_is(
+        self, store: ItemStore, wants: list[int], available: int, shares: list[int]
+    ) -> None:
+        await store.create_queue(a_queue())
+        sent = [b"%d" % i for i in range(available)]
+        await produced(store, *sent)
+
+        found = await store.lease("orders", wants)
+
+        assert [len(one.items) for one in found] == shares
+        assert [item.payload for one in found for item in one.items] == sent
 
     async def test_ids_are_distinct_and_sort_by_order(self, store: ItemStore) -> None:
         await store.create_queue(a_queue())

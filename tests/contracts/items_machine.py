@@ -16,9 +16,9 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from msgspec import structs
 
 from contracts.side_by_side import SideBySide
+from deadletter.core.policy import LimitMode
 from deadletter.ports import Engine, ItemStore, KeepsItems, SweepResult
 from deadletter.queue_server.model import (
-    SOURCE_MEMORY,
     Completion,
     DeadItem,
     Item,
@@ -123,12 +123,6 @@ class ItemsMachine(SideBySide):
         ours, theirs = self._both(lambda store: store.sweep(limit=limit))
         self._compare(_swept(ours), _swept(theirs))
 
-    @rule(weeks=st.sampled_from([0, 1]))
-    def forget(self, weeks: int) -> None:
-        """Look at origins, maybe of items that are gone for long."""
-        self.clock.advance(weeks * SOURCE_MEMORY)
-        self._compare(*self._both(lambda store: store.forget()))
-
     @rule(
         name=_names,
         source=st.sampled_from([None, "a", "b"]),
@@ -172,10 +166,16 @@ class ItemsMachine(SideBySide):
             )
         )
 
-    @rule(dead_queue=st.sampled_from([None, "dead"]))
-    def change(self, dead_queue: str | None) -> None:
-        """Give `orders` another dead queue, which may make `dead` an ordinary one."""
-        changed = structs.replace(_QUEUES[1], dead_queue=dead_queue)
+    @rule(
+        dead_queue=st.sampled_from([None, "dead"]),
+        max_attempts=st.integers(0, 3),
+        limit_mode=st.sampled_from(LimitMode),
+    )
+    def change(self, dead_queue: str | None, max_attempts: int, limit_mode: LimitMode) -> None:
+        """Change limits and dead queue of `orders`; `dead` may become an ordinary queue."""
+        changed = structs.replace(
+            _QUEUES[1], dead_queue=dead_queue, max_attempts=max_attempts, limit_mode=limit_mode
+        )
         self._both(lambda store: store.update_queue(changed))
 
     @rule()

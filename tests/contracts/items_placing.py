@@ -78,12 +78,14 @@ class PlacingContract(ItemsBench):
         await produced(store, b"b", b"b")
         await produced(store, b"c")
 
-        first, second, third, fourth = await store.lease("orders", [9, 1, 9, 9])
+        first, second, third, fourth, fifth = await store.lease("orders", [9, 1, 9, 9, 0])
 
-        assert (first.partition, payloads(first.items)) == (0, [b"a", b"a"])
+        assert (first.partition, payloads(first.items)) == (0, [b"a"])
         assert (second.partition, payloads(second.items)) == (1, [b"b"])
         assert (third.partition, payloads(third.items)) == (2, [b"c"])
-        assert (fourth.partition, payloads(fourth.items)) == (1, [b"b"])
+        assert (fourth.partition, payloads(fourth.items)) == (0, [b"a"])
+        assert fifth.items == ()
+        assert payloads((await leased(store)).items) == [b"b"]
 
     async def test_what_is_scheduled_is_lent_when_its_time_has_come(
         self, store: ItemStore, clock: FakeClock

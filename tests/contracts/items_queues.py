@@ -7,6 +7,7 @@ from msgspec import structs
 
 from contracts.items_bench import LIFE, ItemsBench, a_queue, an_item, leased, listed, produced
 from deadletter.core.errors import ConfigError, Conflict
+from deadletter.core.policy import LimitMode
 from deadletter.ports import ItemStore
 from deadletter.queue_server.model import LeaseQueue
 from deadletter.testing.fakes import FakeClock
@@ -21,6 +22,7 @@ class QueuesContract(ItemsBench):
             lease_timeout=0.25,
             expire_timeout=3600.0,
             max_attempts=7,
+            limit_mode=LimitMode.EXCEEDED,
             partitions=3,
             reference="of the shop\0",
             namespace="shop",
@@ -55,6 +57,7 @@ class QueuesContract(ItemsBench):
             {"lease_timeout": float("nan")},
             {"max_attempts": -1},
             {"max_attempts": 65_537},
+            {"limit_mode": "often"},
             {"partitions": 0},
             {"partitions": 1_001},
             {"reference": "x" * 2_001},

@@ -11,6 +11,7 @@ from contracts.items_contract import ItemsContract
 from contracts.items_sharing import SharingContract
 from deadletter.ports import ItemStore
 from deadletter.queue_server.model import Death
+from deadletter.queue_server.partition_health import WriteAttempt
 from deadletter.queue_server.transactions import sweep
 from deadletter.stores.postgresql import database as waking
 from deadletter.stores.postgresql import items_operations
@@ -103,7 +104,7 @@ async def test_items_that_fall_due_during_a_sweep_are_swept_later(
     with monkeypatch.context() as early:  # asked for the time, and then held up
         before = "SELECT deadletter.clock() - interval '1 minute'"
         early.setattr(items_operations, "_CLOCK", before)
-        assert not (await store._write(lambda found: sweep(found, 10))).dead
+        assert not (await store._write(lambda found: sweep(found, 10, WriteAttempt({})))).dead
 
     (dead,) = (await store.sweep()).dead
     assert dead.death is Death.EXPIRED

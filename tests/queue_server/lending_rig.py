@@ -46,6 +46,10 @@ class Watched(MemoryItems):
         await self._note("complete", len(requests))
         return await super().complete(queue, requests)
 
+    async def retry(self, queue: str, requests: Any) -> Any:
+        await self._note("retry", len(requests))
+        return await super().retry(queue, requests)
+
     async def sweep(self, *, limit: int = 1000) -> Any:
         await self._note("sweep", 1)
         return await super().sweep(limit=limit)

@@ -6,7 +6,8 @@ import logging
 from msgspec import structs
 from prometheus_client import CollectorRegistry
 
-from deadletter.observe.logs import LEVELS, fields_of, name_of
+from deadletter.core.events import ItemDeleted
+from deadletter.observe.logs import LEVELS, fields_of, log_events, name_of
 from deadletter.observe.metrics import Metrics
 from deadletter.queue_server.model import ItemRetry, LeaseQueue, RetryBatch
 from queue_server.lending_rig import JOBS, in_virtual_time, lending
@@ -37,6 +38,37 @@ async def test_deleted_items_are_warned_about_and_counted_by_reason() -> None:
     warnings = [e for e in rig.events if LEVELS[type(e)] == logging.WARNING]
     assert [name_of(event) for event in warnings] == ["item-deleted"] * 2
     assert fields_of(warnings[1])["item_id"] == item.id
+
+
+@in_virtual_time
+async def test_every_deleted_item_is_logged_by_its_id() -> None:
+    """However many there are: the line is all that is left of an item."""
+    lines: list[tuple[str, object]] = []
+    async with lending(structs.replace(JOBS, expire_timeout=120.0)) as rig:
+        log = log_events(
+            rig.clock, log=lambda _, name, fields: lines.append((name, fields.get("item_id")))
+        )
+        await rig.produce(*[b"x"] * 300)
+        known = [item.id for item in await rig.store.items("jobs", 0, limit=300)]
+        await asyncio.sleep(130.0)
+        for event in rig.events:
+            log(event)
+
+    assert lines == [("item-deleted", id_) for id_ in known]
+
+
+@in_virtual_time
+async def test_a_deletion_is_reported_although_its_client_has_gone() -> None:
+    async with lending(structs.replace(JOBS, max_attempts=1)) as rig:
+        await rig.produce(b"x")
+        item = await rig.leased()
+        rig.store.takes = 1.0
+        asked = asyncio.create_task(rig.lending.retry("jobs", RetryBatch(0, (ItemRetry(item.id),))))
+        await asyncio.sleep(0.5)
+        asked.cancel()
+        await asyncio.sleep(10.0)
+
+        assert [event.item_id for event in rig.seen(ItemDeleted)] == [item.id]
 
 
 @in_virtual_time

@@ -4,11 +4,7 @@ import asyncio
 from itertools import pairwise
 from typing import Any
 
-import pytest
-
 from deadletter.core.events import Event, ItemMoved, LoopDied
-from deadletter.queue_server import service as module
-from deadletter.queue_server.model import SOURCE_MEMORY, Item
 from deadletter.runtime.loop_group import AGAIN
 from queue_server.lending_rig import JOBS, Rig, in_virtual_time, lending
 
@@ -82,7 +78,7 @@ async def test_an_observer_that_raises_does_not_end_it() -> None:
             if type(event) in {ItemMoved, LoopDied}:
                 raise ValueError("cannot be told")
 
-        for one in (rig.lending, *rig.lending._loops.values()):
+        for one in (rig.lending, rig.lending._loop):
             one._observe = observe  # type: ignore[attr-defined]
         await rig.store.create_queue(
             type(JOBS)(name="dead", lease_timeout=60.0, expire_timeout=60.0)
@@ -97,41 +93,3 @@ async def test_an_observer_that_raises_does_not_end_it() -> None:
 
         assert len(await rig.store.items("dead", 0, limit=10)) == 2
         assert rig.seen(LoopDied)
-
-
-@in_virtual_time
-async def test_origins_are_forgotten_while_lending_goes_on() -> None:
-    async with lending() as rig:
-        now = rig.clock.now()
-        item = Item(id="", payload=b"", source_id="s", created_at=now, updated_at=now)
-        await rig.lending.import_items("jobs", 0, [item])
-        await rig.store.clear("jobs", waiting=True, scheduled=False, destructive=False)
-        await asyncio.sleep(SOURCE_MEMORY)
-        assert rig.store._operations._queues["jobs"].sources
-        await asyncio.sleep(SOURCE_MEMORY + 2 * module.FORGET_EVERY)
-
-        assert rig.store._operations._queues["jobs"].sources == {}
-        assert await rig.lending.import_items("jobs", 0, [item]) != []
-
-
-@pytest.mark.parametrize("times", [1, 3])
-def test_forgetting_that_fails_is_tried_again(times: int) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        async with lending() as rig:
-            asked: list[float] = []
-
-            async def forget(*, limit: int = 1000) -> bool:
-                asked.append(rig.clock.monotonic())
-                if len(asked) <= times:
-                    raise ValueError("a mistake of ours")
-                return False
-
-            rig.store.forget = forget  # type: ignore[method-assign]
-            await asyncio.sleep(module.FORGET_EVERY + 60.0)
-
-            assert len(asked) == times + 1
-            assert {event.loop for event in rig.seen(LoopDied)} == {"sources"}
-            assert rig.lending.problem() is None
-
-    run()

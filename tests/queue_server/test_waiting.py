@@ -158,6 +158,63 @@ async def test_a_lease_request_that_times_out_is_told_to_try_again() -> None:
         assert rig.lending.counts("jobs").lease == 0
 
 
+@pytest.mark.parametrize(
+    ("wants", "available", "shares"),
+    [
+        ([20, 6, 1], 23, [16, 6, 1]),
+        ([10] * 5, 10, [2] * 5),
+        ([1000] * 5, 10, [2] * 5),  # far more than one transaction leases
+        ([3, 3, 3], 2, [1, 1, 0]),
+    ],
+)
+def test_waiting_clients_share_what_comes(
+    wants: list[int], available: int, shares: list[int]
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        async with lending() as rig:
+            waiting = [rig.lease(f"c{n}", want, within=900.0) for n, want in enumerate(wants)]
+            await asyncio.sleep(1.0)
+
+            await rig.produce(*[b"%d" % number for number in range(available)])
+
+            served = [one for one, share in zip(waiting, shares, strict=True) if share]
+            lent = [(await one).items for one in served]
+            assert [len(items) for items in lent] == [share for share in shares if share]
+            order = [item.payload for items in lent for item in items]
+            assert order == [b"%d" % number for number in range(available)]
+            assert not any(one.done() for one in waiting if one not in served)
+            for one in waiting:
+                one.cancel()
+
+    run()
+
+
+@in_virtual_time
+async def test_who_has_waited_shares_with_who_has_just_come() -> None:
+    async with lending() as rig:
+        waited = rig.lease("waited", 1000, within=900.0)
+        await asyncio.sleep(1.0)
+        rig.store.takes = 1.0
+        came = rig.lease("came", 1000, within=900.0)
+        await asyncio.sleep(0.5)  # the store is being asked for both
+
+        await rig.produce(*[b"x"] * 10)
+
+        assert [len((await one).items) for one in (waited, came)] == [5, 5]
+
+
+@in_virtual_time
+async def test_while_there_is_plenty_each_client_gets_what_it_wants() -> None:
+    async with lending() as rig:
+        await rig.produce(*[b"x"] * 900)
+        await rig.produce(*[b"x"] * 900)
+
+        found = [rig.lease(f"c{n}", 600) for n in range(3)]
+
+        assert [len((await one).items) for one in found] == [600, 600, 600]
+
+
 @in_virtual_time
 async def test_first_come_first_served() -> None:
     async with lending() as rig:

@@ -3,7 +3,7 @@ Events as log lines: the tag is the message, the fields are the keys.
 
 With structlog installed they are logged there, otherwise to the logger `deadletter` of the
 standard library. Lines of one kind are limited per second, so that an outage does not fill
-the disk; lines left out are counted.
+the disk; lines left out are counted. Deleted items are always logged.
 """
 
 import json
@@ -136,6 +136,7 @@ Log: TypeAlias = Callable[[int, str, Mapping[str, Any]], None]
 """Writes one line: level, message, fields."""
 
 LINES_A_SECOND: Final = 10  # of each kind
+UNLIMITED: Final = frozenset({ItemDeleted})  # all that is left of an item is its line
 _NAME: Final = "deadletter"
 _KINDS: Final = 1000  # different kinds at most
 
@@ -164,14 +165,21 @@ class _Lines:
             self._second = second
             self._report()
         name = name_of(event)
+        if type(event) in UNLIMITED:
+            self._write(name, event)
+            return
         kind = (name, event.mailbox)
         if kind not in self._seen and len(self._seen) >= _KINDS:
             kind = (name, "")
         seen = self._seen[kind] = self._seen.get(kind, 0) + 1
         if seen <= self._limit:
-            level = LEVELS.get(type(event), logging.INFO)
-            self._levels[name] = level
-            self._log(level, name, fields_of(event))
+            self._levels[name] = self._write(name, event)
+
+    def _write(self, name: str, event: Event) -> int:
+        """Write a line; return its level."""
+        level = LEVELS.get(type(event), logging.INFO)
+        self._log(level, name, fields_of(event))
+        return level
 
     def _report(self) -> None:
         """Write how many lines were left out, and reset the counts."""

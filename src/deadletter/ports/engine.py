@@ -171,7 +171,12 @@ class ItemStore(Protocol):
         """Create a queue; raises Conflict if it exists."""
 
     async def update_queue(self, queue: LeaseQueue) -> None:
-        """Change the options of a queue; it cannot get fewer partitions."""
+        """
+        Change the options of a queue; it cannot get fewer partitions.
+
+        Limits and dead queue apply to the items in it as well. Only a deadline that an
+        item already has stays.
+        """
 
     async def delete_queue(self, name: str, *, force: bool = False) -> int:
         """
@@ -190,9 +195,10 @@ class ItemStore(Protocol):
 
     async def produce(self, queue: str, batches: Sequence[Sequence[NewItem]]) -> None:
         """
-        Add items; each batch goes as a whole to the least loaded partition.
+        Add items; each batch goes as a whole to the least loaded healthy partition.
 
-        That is the partition with the fewest items that nobody leases.
+        That is, of the partitions with the fewest failures, the one with the fewest items
+        that nobody leases.
         """
 
     async def lease(self, queue: str, wants: Sequence[int]) -> Sequence[LeasedItems]:
@@ -200,7 +206,8 @@ class ItemStore(Protocol):
         Lease up to `wants` items to each client, counting the attempt.
 
         Each client gets items of one partition; partitions with the oldest items come
-        first. Clients for which nothing is left get no items.
+        first. If a partition has fewer items than its clients want, they share them
+        evenly; clients for which nothing is left get no items.
         """
 
     async def complete(
@@ -226,7 +233,7 @@ class ItemStore(Protocol):
         have made `next_at` earlier.
 
         The move to a dead queue is one transaction with the removal, gives a new id, and
-        happens once, even if the dead item has been consumed since. An item whose lease
+        happens once. An error names the dead queue. An item whose lease
         is still valid is left alone. Items of dead queues never expire and never run out
         of attempts.
         """
@@ -237,15 +244,6 @@ class ItemStore(Protocol):
 
         Each lasts as long as its queue leases items, from now on. One call looks at a
         part of many leases; call it regularly.
-        """
-
-    async def forget(self, *, limit: int = 1000) -> bool:
-        """
-        Forget the sources of items that have been gone for long.
-
-        A source is remembered while its item is in the queue, and for at least
-        `SOURCE_MEMORY` seconds after that and after the last request with it. Return
-        whether the limit was reached.
         """
 
     async def stats(self, queue: str) -> Sequence[PartitionStats]:
@@ -262,8 +260,8 @@ class ItemStore(Protocol):
         """
         Add items as they are, with new ids; return those that were added.
 
-        An item is skipped if the queue remembers its `source_id`, even if that item is
-        gone. Missing deadlines come from the queue, as does the limit of attempts.
+        An item is skipped if an item in the queue has its `source_id`. Missing deadlines
+        come from the queue, as does the limit of attempts.
         """
 
     async def delete_items(self, queue: str, partition: int, ids: Sequence[str]) -> int:

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from msgspec import UNSET, Struct, UnsetType
 
 from deadletter.core.errors import ConfigError
+from deadletter.core.policy import LimitMode
 from deadletter.core.text import format_duration, many, plain_line
 
 from . import limits
@@ -74,6 +75,7 @@ async def create_queue(service: QueueService, request: QueueInfo) -> AuditedChan
         expire_timeout=limits.timeout("expire_timeout", request.expire_timeout or ""),
         dead_queue=_dead_queue(request.dead_queue or ""),
         max_attempts=limits.max_attempts(request.max_attempts or 0),
+        limit_mode=limits.limit_mode(request.limit_mode or LimitMode.REACHED),
         partitions=limits.partitions(request.requested_partitions or 1),
         reference=limits.reference(request.reference or ""),
         namespace=limits.namespace(request.namespace or ""),
@@ -94,6 +96,7 @@ async def update_queue(service: QueueService, request: QueueInfo) -> AuditedChan
         expire_timeout=limits.timeout("expire_timeout", expire),
         dead_queue=_dead_queue(_or(request.dead_queue, old.dead_queue or "")),
         max_attempts=limits.max_attempts(_or(request.max_attempts, old.max_attempts)),
+        limit_mode=limits.limit_mode(_or(request.limit_mode, old.limit_mode)),
         partitions=limits.partitions(request.requested_partitions or old.partitions),
         reference=limits.reference(_or(request.reference, old.reference)),
         namespace=limits.namespace(_or(request.namespace, old.namespace)),
@@ -135,7 +138,7 @@ async def stats(service: QueueService, request: QueueName) -> Stats:
             partition=one.partition,
             total=one.total,
             total_leased=one.leased,
-            failures=0,
+            failures=one.failures,
             average_age=format_duration(one.average_age),
             average_leased_age=format_duration(one.average_leased_age),
             scheduled=one.scheduled,
@@ -187,6 +190,8 @@ def _info(queue: LeaseQueue) -> QueueInfo:
         requested_partitions=queue.partitions,
         partitions=[Partition(number) for number in range(queue.partitions)],
         namespace=queue.namespace,
+        # Clients that know no other mode may reject a field that they do not know.
+        limit_mode=UNSET if queue.limit_mode is LimitMode.REACHED else queue.limit_mode.value,
     )
 
 
@@ -195,6 +200,7 @@ def _options(queue: LeaseQueue) -> str:
         f"lease {format_duration(queue.lease_timeout)}",
         f"expire {format_duration(queue.expire_timeout)}",
         many(queue.max_attempts, "attempt") if queue.max_attempts else "",
+        f"limit {queue.limit_mode}" if queue.limit_mode is LimitMode.EXCEEDED else "",
         f"dead queue {queue.dead_queue}" if queue.dead_queue else "",
         f"{queue.partitions} partitions" if queue.partitions > 1 else "",
     )

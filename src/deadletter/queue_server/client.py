@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from msgspec import UNSET, Struct, UnsetType, field, structs
 
 from deadletter.client.connection import Connected, Connection, Later
+from deadletter.core.policy import LimitMode
 from deadletter.core.text import format_duration, parse_duration
 from deadletter.system import SystemDice
 
@@ -172,7 +173,7 @@ class QueueClient(Connected):
         """
         Add items as they are, with new ids; return those that were added.
 
-        Items are skipped if the queue remembers their `source_id`, so that the same
+        Items are skipped if an item in the queue has their `source_id`, so that the same
         import can be repeated.
         """
         fields = {
@@ -219,6 +220,7 @@ class _Queue(Struct, frozen=True, kw_only=True):
     expire_timeout: str
     dead_queue: str = ""
     max_attempts: int = 0
+    limit_mode: LimitMode = LimitMode.REACHED
     requested_partitions: int = 0
     partitions: tuple[_Partition, ...] = ()
     reference: str = ""
@@ -233,6 +235,7 @@ class _Queue(Struct, frozen=True, kw_only=True):
             expire_timeout=parse_duration(self.expire_timeout),
             dead_queue=self.dead_queue or None,
             max_attempts=self.max_attempts,
+            limit_mode=self.limit_mode,
             partitions=len(self.partitions) or self.requested_partitions or 1,
             reference=self.reference,
             namespace=self.namespace,
@@ -247,6 +250,7 @@ class _Queues(Struct, frozen=True):
 
 class _PartitionStats(Struct, frozen=True):
     partition: int
+    failures: int = 0
     total: int = 0
     total_leased: int = 0
     scheduled: int = 0
@@ -256,6 +260,7 @@ class _PartitionStats(Struct, frozen=True):
     def value(self) -> PartitionStats:
         return PartitionStats(
             partition=self.partition,
+            failures=self.failures,
             total=self.total,
             leased=self.total_leased,
             scheduled=self.scheduled,
@@ -297,6 +302,7 @@ def _queue_fields(queue: LeaseQueue) -> dict[str, Any]:
         "expire_timeout": format_duration(queue.expire_timeout),
         "dead_queue": queue.dead_queue or "",
         "max_attempts": queue.max_attempts,
+        "limit_mode": queue.limit_mode,
         "requested_partitions": queue.partitions,
         "reference": queue.reference,
         "namespace": queue.namespace,

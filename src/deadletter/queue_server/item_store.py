@@ -20,6 +20,7 @@ from .model import (
     RetryBatch,
     first_number,
 )
+from .partition_health import PartitionHealth
 from .plans import StoredQueue, states_to_clear
 from .transactions import ItemOperations, LeaseOperations
 
@@ -35,6 +36,9 @@ class TransactionalItems(ABC, Generic[Operations]):
     A store says how it runs a transaction, and how it tells those who wait for items.
     It may override a method for speed.
     """
+
+    def __init__(self) -> None:
+        self._health = PartitionHealth()
 
     @abstractmethod
     async def _write(
@@ -56,7 +60,7 @@ class TransactionalItems(ABC, Generic[Operations]):
 
     @abstractmethod
     async def produce(self, queue: str, batches: Sequence[Sequence[NewItem]]) -> None:
-        """Add items; each batch goes as a whole to the least loaded partition."""
+        """Add items; each batch goes as a whole to the least loaded healthy partition."""
 
     @abstractmethod
     async def lease(self, queue: str, wants: Sequence[int]) -> Sequence[LeasedItems]:
@@ -69,6 +73,7 @@ class TransactionalItems(ABC, Generic[Operations]):
     async def update_queue(self, queue: LeaseQueue) -> None:
         """Change the options of a queue; it cannot get fewer partitions."""
         await self._write(lambda found: transactions.update_queue(found, queue))
+        self._announce([queue.name])
 
     async def delete_queue(self, name: str, *, force: bool = False) -> int:
         """Delete a queue and its items; return the number of items."""
@@ -94,7 +99,10 @@ class TransactionalItems(ABC, Generic[Operations]):
         self, queue: str, requests: Sequence[RetryBatch]
     ) -> Sequence[Rejection | Sequence[DeadItem]]:
         """Return leased items to their partition, or move them to the dead queue."""
-        answers, ready = await self._write(lambda found: transactions.retry(found, queue, requests))
+        with self._health.attempt() as attempt:
+            answers, ready = await self._write(
+                lambda found: transactions.retry(found, queue, requests, attempt)
+            )
         self._announce(ready)
         return answers
 
@@ -103,7 +111,8 @@ class TransactionalItems(ABC, Generic[Operations]):
         next_at, is_due = await self._read(transactions.next_due)
         if not is_due:
             return SweepResult(next_at=next_at)
-        swept = await self._write(lambda found: transactions.sweep(found, limit))
+        with self._health.attempt() as attempt:
+            swept = await self._write(lambda found: transactions.sweep(found, limit, attempt))
         self._announce(swept.ready)
         return swept
 
@@ -118,19 +127,10 @@ class TransactionalItems(ABC, Generic[Operations]):
             return ShortenedLeases()
         return await self._write(lambda found: transactions.change_leases(found, leases))
 
-    async def forget(self, *, limit: int = 1000) -> bool:
-        """Forget the sources of items that have been gone for long."""
-
-        async def due(operations: Operations) -> bool:
-            return bool(await operations.source_checks(await operations.now(), 1, hold=False))
-
-        if not await self._read(due):
-            return False
-        return await self._write(lambda found: transactions.forget_sources(found, limit))
-
     async def stats(self, queue: str) -> Sequence[PartitionStats]:
         """Return the statistics of each partition."""
-        return await self._read(lambda found: transactions.stats(found, queue))
+        failures = self._health.failures(queue)
+        return await self._read(lambda found: transactions.stats(found, queue, failures))
 
     async def items(
         self, queue: str, partition: int, *, pivot: str = "", limit: int, scheduled: bool = False
@@ -174,12 +174,13 @@ class SteppedItems(TransactionalItems[LeaseOperations]):
         """Watch a queue for changes by other processes: a client found nothing to lease."""
 
     async def produce(self, queue: str, batches: Sequence[Sequence[NewItem]]) -> None:
-        """Add items; each batch goes as a whole to the least loaded partition."""
-        await self._write(
-            partial(transactions.produce, name=queue, batches=batches),
-            items=sum(map(len, batches)),
-            size=sum([len(item.payload) for batch in batches for item in batch]),
-        )
+        """Add items; each batch goes as a whole to the least loaded healthy partition."""
+        with self._health.attempt() as attempt:
+            await self._write(
+                partial(transactions.produce, name=queue, batches=batches, attempt=attempt),
+                items=sum(map(len, batches)),
+                size=sum([len(item.payload) for batch in batches for item in batch]),
+            )
         self._announce([queue])
 
     async def lease(self, queue: str, wants: Sequence[int]) -> Sequence[LeasedItems]:

@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import UNSET, UnsetType
 
 from deadletter.core.errors import ConfigError
+from deadletter.core.policy import LimitMode
 from deadletter.core.text import parse_duration
 
 KILO: Final = 1024
@@ -63,6 +64,13 @@ def max_attempts(given: int) -> int:
     if not 0 <= given <= ATTEMPTS:
         raise ConfigError(f"invalid max_attempts; it must be 0 to {ATTEMPTS:,}")
     return given
+
+
+def limit_mode(given: str) -> LimitMode:
+    """Return which attempt is the last one."""
+    if given not in tuple(LimitMode):
+        raise ConfigError(f"invalid limit_mode; it must be {' or '.join(LimitMode)}, got {given!a}")
+    return LimitMode(given)
 
 
 def partitions(given: int) -> int:

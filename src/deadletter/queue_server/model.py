@@ -5,15 +5,16 @@ Producers add items; consumers lease them, then complete them or return them for
 An item is dead when its attempts or its time are used up. Everything here is pure.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from deadletter.core.errors import ConfigError, Conflict, NotFound
+from deadletter.core.policy import LimitMode
 from deadletter.core.text import shown, stored
 from deadletter.core.topology import check_deletion, validate
 
@@ -24,15 +25,6 @@ CLOCK_SLACK: Final = timedelta(seconds=1)
 MAX_PARTITIONS: Final = 1_000
 MAX_NAMESPACE: Final = 256
 
-SOURCE_MEMORY: Final = 7 * 86_400.0
-"""
-Seconds between two checks of whether an item with a source is still in its queue.
-
-A client that lost the answer to a move may repeat it, even after the dead item was
-consumed. So a queue remembers the source of an item while the item is there, and until
-two checks in a row have found it gone.
-"""
-
 
 class LeaseQueue(Struct, frozen=True, kw_only=True):
     """Options of one queue."""
@@ -42,11 +34,19 @@ class LeaseQueue(Struct, frozen=True, kw_only=True):
     expire_timeout: float  # seconds
     dead_queue: str | None = None
     max_attempts: int = 0  # 0: unlimited
+    limit_mode: LimitMode = LimitMode.REACHED
     partitions: int = 1
     reference: str = ""  # a note for people
     namespace: str = ""
     created_at: datetime | None = None
     updated_at: datetime | None = None
+
+    @property
+    def last_attempt(self) -> int | None:
+        """Return the number of the last attempt of an item; None means unlimited."""
+        if not self.max_attempts:
+            return None
+        return self.max_attempts + (self.limit_mode is LimitMode.EXCEEDED)
 
 
 class NewItem(Struct, frozen=True, gc=False):
@@ -68,7 +68,7 @@ class Item(Struct, frozen=True, kw_only=True, gc=False):
     encoding: str = ""
     kind: str = ""
     attempts: int = 0  # counted at lease time
-    max_attempts: int = 0
+    max_attempts: int = 0  # of its queue
     source_id: str | None = None  # of a dead item: its id in the source queue
     is_leased: bool = False
     lease_deadline: datetime | None = None
@@ -143,6 +143,7 @@ class PartitionStats(Struct, frozen=True, kw_only=True):
     """Numbers and ages of the items of one partition."""
 
     partition: int
+    failures: int = 0  # of writes to the partition by this process, lately
     total: int = 0
     leased: int = 0
     scheduled: int = 0
@@ -185,7 +186,7 @@ def scheduled_for(wish: datetime | None, now: datetime) -> datetime | None:
 
 def cause_of_death(
     attempts: int,
-    max_attempts: int,
+    last_attempt: int | None,
     expires: datetime | None,
     now: datetime,
     *,
@@ -202,7 +203,7 @@ def cause_of_death(
         return None
     if declared:
         return Death.ASKED
-    if 0 < max_attempts <= attempts:
+    if last_attempt is not None and last_attempt <= attempts:
         return Death.ATTEMPTS
     if expires is not None and expires <= now:
         return Death.EXPIRED
@@ -211,7 +212,7 @@ def cause_of_death(
 
 def dies_at(
     attempts: int,
-    max_attempts: int,
+    last_attempt: int | None,
     expires: datetime | None,
     now: datetime,
     *,
@@ -220,7 +221,7 @@ def dies_at(
     """Return when an item dies if nobody leases it, or None for never."""
     if in_dead_queue:
         return None
-    return now if 0 < max_attempts <= attempts else expires
+    return now if last_attempt is not None and last_attempt <= attempts else expires
 
 
 def shortened_lease(leased_at: datetime, until: datetime, now: datetime) -> datetime | None:
@@ -232,68 +233,6 @@ def shortened_lease(leased_at: datetime, until: datetime, now: datetime) -> date
     if leased_at - now <= CLOCK_SLACK:
         return None
     return now + max(until - leased_at, timedelta())
-
-
-def can_forget_source(*, is_there: bool, was_missed: bool) -> bool:
-    """Return whether this check is the second in a row that finds the item gone."""
-    return was_missed and not is_there
-
-
-def least_loaded(loads: Sequence[int]) -> int:
-    """Return the partition with the fewest items, the first of several."""
-    return min(range(len(loads)), key=loads.__getitem__)
-
-
-Leasable = TypeVar("Leasable")
-
-
-class LeaseRound(Generic[Leasable]):
-    """
-    Distributes items to several clients, so that each gets items of one partition.
-
-    Call `next_requests`, take that many items of each partition, and report them with
-    `assign`; repeat until `next_requests` is empty. A client whose partition had nothing
-    left is sent to another one.
-    """
-
-    def __init__(self, wants: Sequence[int], partitions: Collection[int]) -> None:
-        self._wants = wants
-        self._partitions = list(partitions)  # with items left, in the order to be emptied
-        self._clients: dict[int, list[int]] = {}  # by partition, of this turn
-        self._assigned: dict[int, tuple[int, Sequence[Leasable]]] = {}  # by client
-
-    def next_requests(self) -> dict[int, int]:
-        """Return how many items to take of which partition."""
-        self._clients = {}
-        if not self._partitions:
-            return {}
-        left = [i for i, want in enumerate(self._wants) if want and i not in self._assigned]
-        for place, client in enumerate(left):
-            partition = self._partitions[place % len(self._partitions)]
-            self._clients.setdefault(partition, []).append(client)
-        return {
-            partition: sum(self._wants[client] for client in clients)
-            for partition, clients in self._clients.items()
-        }
-
-    def replace_partitions(self, partitions: Collection[int]) -> None:
-        """Use these partitions for the clients that have nothing yet."""
-        self._partitions = list(partitions)
-
-    def assign(self, partition: int, items: Sequence[Leasable]) -> None:
-        """Distribute the items taken of a partition, in order."""
-        start = 0
-        for client in self._clients[partition]:
-            share = items[start : start + self._wants[client]]
-            start += self._wants[client]
-            if share:
-                self._assigned[client] = partition, share
-        if start > len(items):
-            self._partitions.remove(partition)
-
-    def shares(self) -> list[tuple[int, Sequence[Leasable]]]:
-        """Return partition and items by client."""
-        return [self._assigned.get(i, (0, ())) for i in range(len(self._wants))]
 
 
 Labels: TypeAlias = tuple[str, str, str]
@@ -378,6 +317,10 @@ def _check_options(queue: LeaseQueue, existing: Mapping[str, LeaseQueue]) -> Non
         raise ConfigError(
             "lease_timeout must be > 0 and at most expire_timeout, got"
             f" {queue.lease_timeout:g} s and {queue.expire_timeout:g} s"
+        )
+    if queue.limit_mode not in tuple(LimitMode):
+        raise ConfigError(
+            f"limit_mode must be {' or '.join(LimitMode)}, got {str(queue.limit_mode)!a}"
         )
     if not 1 <= queue.partitions <= MAX_PARTITIONS:
         raise ConfigError(f"partitions must be 1 to {MAX_PARTITIONS}, got {queue.partitions}")

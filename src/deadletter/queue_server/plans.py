@@ -6,10 +6,10 @@ statements. Everything here is pure.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
@@ -60,7 +60,6 @@ class ItemFacts(Struct, frozen=True):
     partition: int
     state: int
     attempts: int
-    max_attempts: int
     expires: datetime | None
     enqueue_at: datetime | None
 
@@ -184,7 +183,7 @@ def place_import(queue: StoredQueue, item: Item, now: datetime) -> Placement:
     if item.is_leased:
         lease = timedelta(seconds=options.lease_timeout)
         return Placement(ItemState.LEASED, expires, None, item.lease_deadline or now + lease)
-    dies = dies_at(item.attempts, options.max_attempts, expires, now, in_dead_queue=in_dead_queue)
+    dies = dies_at(item.attempts, options.last_attempt, expires, now, in_dead_queue=in_dead_queue)
     at = scheduled_for(item.enqueue_at, now)
     if at is None:
         return Placement(ItemState.WAITING, expires, None, dies)
@@ -199,6 +198,92 @@ def states_to_clear(*, waiting: bool, scheduled: bool, destructive: bool) -> fro
         ItemState.SCHEDULED: scheduled,
     }
     return frozenset(state for state in ItemState if is_meant[state])
+
+
+def fair_shares(wants: Sequence[int], available: int) -> list[int]:
+    """
+    Return how many items each client gets when there may be fewer than they want.
+
+    Nobody gets more than it wants. Those who want more than an even share get equally
+    many; what cannot be divided goes to the first of them.
+    """
+    if sum(wants) <= available:
+        return list(wants)
+    shares = [0] * len(wants)
+    modest_first = sorted(range(len(wants)), key=wants.__getitem__)
+    left = available
+    for place, client in enumerate(modest_first):
+        clients = len(wants) - place
+        if wants[client] * clients > left:
+            for nth, other in enumerate(sorted(modest_first[place:])):
+                shares[other] = left // clients + (nth < left % clients)
+            break
+        shares[client] = wants[client]
+        left -= wants[client]
+    return shares
+
+
+def choose_partition(loads: Sequence[int], failures: Mapping[int, int]) -> int:
+    """
+    Return the partition to write to: with the fewest failures, then the fewest items.
+
+    `loads` are the items that nobody leases, by partition; `failures` has those
+    partitions that failed lately.
+    """
+    return min(range(len(loads)), key=lambda number: (failures.get(number, 0), loads[number]))
+
+
+Leasable = TypeVar("Leasable")
+
+
+class LeaseRound(Generic[Leasable]):
+    """
+    Distributes items to several clients, so that each gets items of one partition.
+
+    Call `next_requests`, take that many items of each partition, and report them with
+    `assign`; repeat until `next_requests` is empty. Clients of one partition share what
+    it has. A client that got nothing is sent to another partition.
+    """
+
+    def __init__(self, wants: Sequence[int], partitions: Collection[int]) -> None:
+        self._wants = wants
+        self._partitions = list(partitions)  # with items left, in the order to be emptied
+        self._clients: dict[int, list[int]] = {}  # by partition, of this turn
+        self._assigned: dict[int, tuple[int, Sequence[Leasable]]] = {}  # by client
+
+    def next_requests(self) -> dict[int, int]:
+        """Return how many items to take of which partition."""
+        self._clients = {}
+        if not self._partitions:
+            return {}
+        left = [i for i, want in enumerate(self._wants) if want and i not in self._assigned]
+        for place, client in enumerate(left):
+            partition = self._partitions[place % len(self._partitions)]
+            self._clients.setdefault(partition, []).append(client)
+        return {
+            partition: sum(self._wants[client] for client in clients)
+            for partition, clients in self._clients.items()
+        }
+
+    def replace_partitions(self, partitions: Collection[int]) -> None:
+        """Use these partitions for the clients that have nothing yet."""
+        self._partitions = list(partitions)
+
+    def assign(self, partition: int, items: Sequence[Leasable]) -> None:
+        """Share the items taken of a partition; the clients get them in order of arrival."""
+        clients = self._clients[partition]
+        wants = [self._wants[client] for client in clients]
+        start = 0
+        for client, count in zip(clients, fair_shares(wants, len(items)), strict=True):
+            if count:
+                self._assigned[client] = partition, items[start : start + count]
+            start += count
+        if sum(wants) > len(items):
+            self._partitions.remove(partition)
+
+    def shares(self) -> list[tuple[int, Sequence[Leasable]]]:
+        """Return partition and items by client."""
+        return [self._assigned.get(i, (0, ())) for i in range(len(self._wants))]
 
 
 def item_numbers(ids: Iterable[str]) -> list[int]:
@@ -246,7 +331,9 @@ def plan_retries(
     return answers
 
 
-def partition_stats(partition: int, sums: Mapping[tuple[int, int], StateSums]) -> PartitionStats:
+def partition_stats(
+    partition: int, sums: Mapping[tuple[int, int], StateSums], *, failures: int = 0
+) -> PartitionStats:
     """Return the statistics of one partition from sums by partition and state."""
     nothing: StateSums = (0, 0.0, 0.0)
     waiting, age, _ = sums.get((partition, ItemState.WAITING), nothing)
@@ -255,6 +342,7 @@ def partition_stats(partition: int, sums: Mapping[tuple[int, int], StateSums]) -
     total = waiting + leased
     return PartitionStats(
         partition=partition,
+        failures=failures,
         total=total,
         leased=leased,
         scheduled=scheduled,
@@ -268,7 +356,7 @@ def _death(
 ) -> Death | None:
     return cause_of_death(
         facts.attempts,
-        facts.max_attempts,
+        queue.queue.last_attempt,
         facts.expires,
         now,
         in_dead_queue=queue.is_dead_queue,
@@ -278,7 +366,6 @@ def _death(
 
 def _requeue(queue: StoredQueue, facts: ItemFacts, now: datetime, wish: datetime | None) -> Requeue:
     at = scheduled_for(wish, now)
-    dies = dies_at(
-        facts.attempts, facts.max_attempts, facts.expires, now, in_dead_queue=queue.is_dead_queue
-    )
+    last, in_dead_queue = queue.queue.last_attempt, queue.is_dead_queue
+    dies = dies_at(facts.attempts, last, facts.expires, now, in_dead_queue=in_dead_queue)
     return Requeue(queue, facts, at, dies if at is None else min(at, dies or at))

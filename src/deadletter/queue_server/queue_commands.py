@@ -34,6 +34,7 @@ from deadletter.cli.ui import (
 )
 from deadletter.client import Lease, QueueClient
 from deadletter.core.errors import ConfigError, NotFound
+from deadletter.core.policy import LimitMode
 from deadletter.core.text import clean, format_duration, parse_duration
 
 from .model import Item, ItemRetry, LeaseQueue, NewItem, PartitionStats
@@ -425,6 +426,7 @@ async def create(
     expire: str = "24h",
     dead_queue: str | None = None,
     max_attempts: Count = None,
+    limit_mode: LimitMode = LimitMode.REACHED,
     partitions: Partitions = None,
     reference: OptionalText = "",
     reason: Reason = "",
@@ -439,6 +441,7 @@ async def create(
         expire: Time after which a waiting item is dead.
         dead_queue: Existing queue to which dead items are moved.
         max_attempts: Attempts after which an item is dead (0: unlimited).
+        limit_mode: reached: the last of these attempts decides; exceeded: one more does.
         partitions: Number of partitions.
         reference: Note for people.
         reason: Reason for the audit.
@@ -449,6 +452,7 @@ async def create(
         expire_timeout=_seconds(expire),
         dead_queue=dead_queue,
         max_attempts=max_attempts or 0,
+        limit_mode=limit_mode,
         partitions=partitions or 1,
         reference=reference,
     )
@@ -470,6 +474,7 @@ async def update(
     dead_queue: str | None = None,
     no_dead_queue: Flag = False,
     max_attempts: Count = None,
+    limit_mode: LimitMode | None = None,
     partitions: Partitions = None,
     reference: str | None = None,
     reason: Reason = "",
@@ -478,6 +483,8 @@ async def update(
     """
     Change the options of a queue; options that are not given stay unchanged.
 
+    The new limits and the new dead queue apply to the items in the queue as well.
+
     Args:
         name: Name of the queue.
         lease: Duration of a lease.
@@ -485,6 +492,7 @@ async def update(
         dead_queue: Existing queue to which dead items are moved.
         no_dead_queue: Delete dead items instead of moving them.
         max_attempts: Attempts after which an item is dead (0: unlimited).
+        limit_mode: reached: the last of these attempts decides; exceeded: one more does.
         partitions: Number of partitions, at least as many as now.
         reference: Note for people.
         reason: Reason for the audit.
@@ -494,6 +502,7 @@ async def update(
         "expire_timeout": None if expire is None else _seconds(expire),
         "dead_queue": dead_queue,
         "max_attempts": max_attempts,
+        "limit_mode": limit_mode,
         "partitions": partitions,
         "reference": reference,
     }

@@ -175,7 +175,6 @@ ITEMS_WAITING: Final = 100_000
 OVERHEAD: Final = 100  # bytes of an item besides its payload
 
 MAX_IDLE_QUEUES: Final = 1024  # kept although no client waits
-FORGET_EVERY: Final = 3600.0  # seconds between checks of the sources of items
 DEFAULT_TIMEOUT: Final = 900.0  # seconds that a request waits for its turn
 _CAUSES: Final = {
     Death.ATTEMPTS: "max_attempts is reached",
@@ -196,10 +195,18 @@ class RequestCounts(Struct, frozen=True):
 class QueueRequests:
     """Requests of clients to one queue, by kind."""
 
-    def __init__(self, queue: str, store: ItemStore, on_leased: Callable[[datetime], None]) -> None:
+    def __init__(
+        self,
+        queue: str,
+        store: ItemStore,
+        *,
+        on_leased: Callable[[datetime], None],
+        on_dead: Callable[[DeadItem], None],
+    ) -> None:
         self._queue = queue
         self._store = store
         self._on_leased = on_leased
+        self._on_dead = on_dead
         self.line = WaitingLine(self._lease)
         self.produce: RequestBatcher[Sequence[NewItem], None] = RequestBatcher(
             self._produce, most=PRODUCED_AT_ONCE, limit=PRODUCED_WAITING
@@ -208,7 +215,7 @@ class QueueRequests:
             partial(store.complete, queue), most=ITEMS_AT_ONCE, limit=ITEMS_WAITING
         )
         self.retry: RequestBatcher[RetryBatch, Rejection | Sequence[DeadItem]] = RequestBatcher(
-            partial(store.retry, queue), most=ITEMS_AT_ONCE, limit=ITEMS_WAITING
+            self._retry, most=ITEMS_AT_ONCE, limit=ITEMS_WAITING
         )
 
     @property
@@ -251,6 +258,19 @@ class QueueRequests:
             self._on_leased(earliest)
         return leased
 
+    async def _retry(
+        self, batches: Sequence[RetryBatch]
+    ) -> Sequence[Rejection | Sequence[DeadItem]]:
+        answers = await self._store.retry(self._queue, batches)
+        # Dead items are reported here, since a client that has gone reads no answer; and
+        # on their own, since an observer that raises must not fail the request.
+        report = asyncio.get_running_loop().call_soon
+        for answer in answers:
+            if not isinstance(answer, Rejection):
+                for dead in answer:
+                    report(self._on_dead, dead)
+        return answers
+
 
 class QueueService:
     """
@@ -274,19 +294,16 @@ class QueueService:
             on_ready=self._wake,
             on_dead=self._report_dead,
         )
-        loops = {"sweep": self._sweep.run, "sources": self._forget_sources}
-        self._loops = {
-            name: KeptAlive(name, partial(_run_until_cancelled, run), clock=clock, observe=observe)
-            for name, run in loops.items()
-        }
-        self._tasks: list[asyncio.Task[bool]] = []
+        self._loop = KeptAlive(
+            "sweep", partial(_run_until_cancelled, self._sweep.run), clock=clock, observe=observe
+        )
+        self._task: asyncio.Task[bool] | None = None
 
     async def __aenter__(self) -> Self:
         self.store.on_ready(self._on_ready)
-        never = asyncio.Event()  # the loops are cancelled
-        for loop in self._loops.values():
-            self._tasks.append(asyncio.create_task(loop.run(never)))
-        await asyncio.sleep(0)  # let the loops begin
+        never = asyncio.Event()  # the loop is cancelled
+        self._task = asyncio.create_task(self._loop.run(never))
+        await asyncio.sleep(0)  # let the loop begin
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -294,10 +311,7 @@ class QueueService:
 
     def problem(self) -> str | None:
         """Return why due items are not swept, or None while they are."""
-        for name, loop in self._loops.items():
-            if loop.trouble is not None:
-                return f"{name}: {loop.trouble}"
-        return None
+        return None if self._loop.trouble is None else f"sweep: {self._loop.trouble}"
 
     async def stop(self) -> None:
         """
@@ -311,12 +325,11 @@ class QueueService:
             queue.line.close()
         for queue in queues:
             await queue.drained()
-        for task in self._tasks:
+        task, self._task = self._task, None
+        if task is not None:
             task.cancel()
-        for task in self._tasks:
             with suppress(asyncio.CancelledError):
                 await task
-        self._tasks = []
 
     async def produce(
         self, queue: str, items: Sequence[NewItem], *, within: float = DEFAULT_TIMEOUT
@@ -357,8 +370,6 @@ class QueueService:
         answer = await requests.ask(batch, size=len(batch.items), within=within)
         if isinstance(answer, Rejection):
             raise _error_of(answer, batch.partition)
-        for dead in answer:
-            self._report_dead(dead)
         for item in batch.items:
             if item.retry_at is not None:
                 self._sweep.sweep_at(item.retry_at)
@@ -376,7 +387,7 @@ class QueueService:
     async def update_queue(self, queue: LeaseQueue) -> None:
         """Change the options of a queue."""
         await self.store.update_queue(queue)
-        self._sweep.sweep_soon(0.0)
+        self.look(queue.name)
 
     async def delete_queue(self, name: str, *, force: bool) -> int:
         """Delete a queue and return its number of items; waiting clients get an error."""
@@ -394,13 +405,6 @@ class QueueService:
         self._sweep.sweep_soon(0.0)
         self._wake(queue)
 
-    async def _forget_sources(self) -> None:
-        while True:
-            with suppress(BackendError):  # it can wait, and the sweep reports it
-                while await self.store.forget():
-                    pass
-            await asyncio.sleep(FORGET_EVERY)
-
     def _requests(self, queue: str) -> QueueRequests:
         if self._is_closed:
             raise shutting_down()
@@ -408,7 +412,9 @@ class QueueService:
         if found is None:
             if len(self._queues) >= MAX_IDLE_QUEUES:  # clients choose the names
                 self._queues = {n: q for n, q in self._queues.items() if not q.is_idle}
-            found = self._queues[queue] = QueueRequests(queue, self.store, self._sweep.sweep_at)
+            found = self._queues[queue] = QueueRequests(
+                queue, self.store, on_leased=self._sweep.sweep_at, on_dead=self._report_dead
+            )
         return found
 
     def _wake(self, queue: str) -> None:

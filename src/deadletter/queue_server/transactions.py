@@ -24,26 +24,24 @@ from .model import (
     Item,
     LeasedItems,
     LeaseQueue,
-    LeaseRound,
     NewItem,
     PartitionStats,
     Rejection,
     RetryBatch,
-    can_forget_source,
     check_new_queue,
     check_queue_change,
     check_queue_deletion,
-    item_id,
-    least_loaded,
     partition_not_found,
     scheduled_for,
     shortened_lease,
 )
+from .partition_health import WriteAttempt
 from .plans import (
     DeadMove,
     ItemFacts,
     ItemPlan,
     ItemState,
+    LeaseRound,
     Loads,
     Placement,
     Requeue,
@@ -61,23 +59,6 @@ PlacedItem: TypeAlias = tuple[int, datetime | None, NewItem]
 
 StateCounts: TypeAlias = Mapping[tuple[int, int], int]
 """Numbers of items by partition and state."""
-
-
-class ItemSource(Struct, frozen=True):
-    """Where an item came from, as its queue remembers it."""
-
-    queue: int  # the number of the queue that remembers it
-    source_id: str
-    source_queue: int = 0  # 0: unknown, as of imported items
-    source_partition: int = 0
-
-
-class SourceCheck(Struct, frozen=True):
-    """A remembered source that is due for a check."""
-
-    source: ItemSource
-    was_missed: bool  # by the check before
-    is_there: bool  # its item is in the queue
 
 
 class LeaseChange(Struct, frozen=True):
@@ -129,6 +110,15 @@ class ItemOperations(Protocol):
 
     async def save_queue(self, queue: LeaseQueue, now: datetime) -> None:
         """Insert a queue, or update one of that name; partitions only become more."""
+
+    async def apply_limit(
+        self, queue: StoredQueue, last_attempt: int | None, now: datetime
+    ) -> None:
+        """
+        Make items due now that nobody leases and that have had their last attempt.
+
+        The others are due when their schedule or their life is over.
+        """
 
     async def delete_queue(self, name: str) -> int:
         """Delete a queue with everything in it and detach its users; return the items."""
@@ -185,24 +175,12 @@ class ItemOperations(Protocol):
     ) -> Mapping[tuple[int, int], StateSums]:
         """Return numbers and ages of items by partition and state."""
 
-    async def known_sources(
-        self, queue: StoredQueue, ids: Collection[str], now: datetime
-    ) -> set[str]:
-        """Return the sources that the queue remembers, and remember those for longer."""
+    async def present_sources(self, queue: StoredQueue, ids: Collection[str]) -> set[str]:
+        """
+        Return which of these sources items of the queue have.
 
-    async def remember_sources(self, sources: Sequence[ItemSource], now: datetime) -> set[str]:
-        """Remember sources; return the ids of those that were not remembered yet."""
-
-    async def source_checks(
-        self, now: datetime, limit: int, *, hold: bool = True
-    ) -> Sequence[SourceCheck]:
-        """Return the sources that are due for a check; with `hold`, for a change."""
-
-    async def forget_sources(self, sources: Sequence[ItemSource]) -> None:
-        """Forget sources."""
-
-    async def postpone_checks(self, checks: Sequence[SourceCheck], now: datetime) -> None:
-        """Record the result of checks, and schedule the next ones."""
+        Nobody else imports into the queue before the end of the transaction.
+        """
 
     async def leases_ahead(self, now: datetime) -> Sequence[LeaseChange]:
         """Return leases that may begin after `now`; a part of them if they are many."""
@@ -251,9 +229,16 @@ async def create_queue(operations: ItemOperations, queue: LeaseQueue) -> None:
 
 
 async def update_queue(operations: ItemOperations, queue: LeaseQueue) -> None:
-    """Change the options of a queue."""
-    check_queue_change(queue, await operations.all_queues())
-    await operations.save_queue(queue, await operations.now())
+    """Change the options of a queue, also for the items that are in it."""
+    existing = await operations.all_queues()
+    check_queue_change(queue, existing)
+    now = await operations.now()
+    await operations.save_queue(queue, now)
+    if queue.last_attempt != existing[queue.name].last_attempt:
+        changed = await operations.queue(queue.name)
+        last_attempt = None if changed.is_dead_queue else queue.last_attempt
+        await operations.apply_limit(changed, last_attempt, now)
+        await operations.notify([queue.name])
 
 
 async def delete_queue(operations: ItemOperations, name: str, *, force: bool) -> int:
@@ -263,16 +248,19 @@ async def delete_queue(operations: ItemOperations, name: str, *, force: bool) ->
 
 
 async def produce(
-    operations: LeaseOperations, name: str, batches: Sequence[Sequence[NewItem]]
+    operations: LeaseOperations,
+    name: str,
+    batches: Sequence[Sequence[NewItem]],
+    attempt: WriteAttempt,
 ) -> None:
-    """Add items, each batch to the partition that is least loaded by then."""
+    """Add items, each batch to the healthy partition that is least loaded by then."""
     queue = await operations.queue(name, hold=True)
     now = await operations.now()
     loads = await operations.loads(queue)
     changes: Loads = Loads()
     placed: list[PlacedItem] = []
     for batch in batches:
-        partition = least_loaded(loads)
+        partition = attempt.choose(name, loads)
         loads[partition] += len(batch)
         changes[queue.number, partition] += len(batch)
         placed += [(partition, scheduled_for(item.enqueue_at, now), item) for item in batch]
@@ -323,7 +311,7 @@ async def complete(
 
 
 async def retry(
-    operations: ItemOperations, name: str, batches: Sequence[RetryBatch]
+    operations: ItemOperations, name: str, batches: Sequence[RetryBatch], attempt: WriteAttempt
 ) -> tuple[list[Rejection | Sequence[DeadItem]], set[str]]:
     """Return leased items; also the names of the queues with items to lease after that."""
     queue = await operations.queue(name)
@@ -332,7 +320,7 @@ async def retry(
     facts = await operations.facts(queue, item_numbers(ids))
     plan = ItemPlan()
     answers = plan_retries(plan, queue, batches, facts, now)
-    await _carry_out(operations, plan, now)
+    await _carry_out(operations, plan, now, attempt)
     return answers, plan.ready_queues()
 
 
@@ -342,7 +330,7 @@ async def next_due(operations: ItemOperations) -> tuple[datetime | None, bool]:
     return at, at is not None and at <= await operations.now()
 
 
-async def sweep(operations: ItemOperations, limit: int) -> SweepResult:
+async def sweep(operations: ItemOperations, limit: int, attempt: WriteAttempt) -> SweepResult:
     """Requeue or move up to `limit` items that are due."""
     # One time for finding and deciding: items that fall due in between are for the next sweep.
     now = await operations.now()
@@ -351,7 +339,7 @@ async def sweep(operations: ItemOperations, limit: int) -> SweepResult:
     plan = ItemPlan()
     for number, facts in due:
         plan.add_due(queues[number], facts, now)
-    await _carry_out(operations, plan, now)
+    await _carry_out(operations, plan, now, attempt)
     return SweepResult(
         tuple(plan.dead_items()),
         frozenset(plan.ready_queues()),
@@ -375,27 +363,16 @@ async def change_leases(
     return ShortenedLeases(len(changed), (furthest - now).total_seconds())
 
 
-async def forget_sources(operations: ItemOperations, limit: int) -> bool:
-    """Check up to `limit` sources; return whether there may be more to check."""
-    now = await operations.now()
-    checks = await operations.source_checks(now, limit)
-    gone: list[ItemSource] = []
-    kept: list[SourceCheck] = []
-    for check in checks:
-        if can_forget_source(is_there=check.is_there, was_missed=check.was_missed):
-            gone.append(check.source)
-        else:
-            kept.append(check)
-    await operations.forget_sources(gone)
-    await operations.postpone_checks(kept, now)
-    return len(checks) == limit
-
-
-async def stats(operations: ItemOperations, name: str) -> list[PartitionStats]:
-    """Return the statistics of each partition."""
+async def stats(
+    operations: ItemOperations, name: str, failures: Mapping[int, int]
+) -> list[PartitionStats]:
+    """Return the statistics of each partition; `failures` are those of this process."""
     queue = await operations.queue(name)
     sums = await operations.state_sums(queue, await operations.now())
-    return [partition_stats(number, sums) for number in range(queue.queue.partitions)]
+    return [
+        partition_stats(number, sums, failures=failures.get(number, 0))
+        for number in range(queue.queue.partitions)
+    ]
 
 
 async def list_items(
@@ -417,10 +394,10 @@ async def list_items(
 async def import_items(
     operations: ItemOperations, name: str, partition: int, items: Sequence[Item]
 ) -> ItemBatch:
-    """Insert items as they are, except those whose source the queue remembers."""
+    """Insert items as they are, except those whose source an item of the queue has."""
     queue = await _queue_with(operations, name, partition, hold=True)
     now = await operations.now()
-    new = await _with_new_sources(operations, queue, items, now)
+    new = await _with_new_sources(operations, queue, items)
     placed = [(item, place_import(queue, item, now)) for item in new]
     added = await operations.insert_items(queue, partition, placed)
     free = sum(placement.state is not ItemState.LEASED for _, placement in placed)
@@ -454,14 +431,17 @@ async def _queue_with(
     return queue
 
 
-async def _carry_out(operations: ItemOperations, plan: ItemPlan, now: datetime) -> None:
+async def _carry_out(
+    operations: ItemOperations, plan: ItemPlan, now: datetime, attempt: WriteAttempt
+) -> None:
     if plan.requeues:
         await operations.requeue_items(plan.requeues, now)
     if plan.reprieves:
         await operations.reprieve_items(plan.reprieves)
     await operations.add_loads(plan.loads_of_requeues())  # dead queues are chosen by loads
     for target, moves in plan.moves_by_dead_queue().items():
-        await _move_to_dead_queue(operations, target, moves, now)
+        attempt.dead_queues.add(target)
+        await _move_to_dead_queue(operations, target, moves, now, attempt)
     if deletions := plan.deletions():
         await operations.delete_items(deletions)
     await operations.add_loads(plan.loads_of_moves())
@@ -470,38 +450,34 @@ async def _carry_out(operations: ItemOperations, plan: ItemPlan, now: datetime) 
 
 
 async def _move_to_dead_queue(
-    operations: ItemOperations, name: str, moves: Sequence[DeadMove], now: datetime
+    operations: ItemOperations,
+    name: str,
+    moves: Sequence[DeadMove],
+    now: datetime,
+    attempt: WriteAttempt,
 ) -> None:
     try:
         dead = await operations.queue(name, hold=True)
     except NotFound as error:
         raise DeadQueueDeleted from error
-    partition = least_loaded(await operations.loads(dead))
+    partition = attempt.choose(name, await operations.loads(dead))
     await operations.move_items(dead, partition, moves, now)
-    sources = [
-        ItemSource(dead.number, item_id(one.facts.number), one.queue.number, one.facts.partition)
-        for one in moves
-    ]
-    new = await operations.remember_sources(sources, now)
-    assert len(new) == len(moves), "an item is moved to its dead queue once"
     await operations.add_loads(Loads({(dead.number, partition): len(moves)}))
 
 
 async def _with_new_sources(
-    operations: ItemOperations, queue: StoredQueue, items: Sequence[Item], now: datetime
+    operations: ItemOperations, queue: StoredQueue, items: Sequence[Item]
 ) -> list[Item]:
-    """Return the items that the queue has not had; it remembers their sources from now on."""
+    """Return the items whose source no item of the queue has."""
     sources = {stored(item.source_id) for item in items if item.source_id is not None}
-    unknown = sources - await operations.known_sources(queue, sources, now)
-    left = await operations.remember_sources(
-        [ItemSource(queue.number, id_) for id_ in sorted(unknown)], now
-    )
+    taken = await operations.present_sources(queue, sources) if sources else set()
     new: list[Item] = []
     for item in items:
         source = stored(item.source_id)
-        if source is None or source in left:
+        if source is None or source not in taken:
             new.append(item)
-            left.discard(source or "")  # of two items with one source, the first counts
+        if source is not None:
+            taken.add(source)  # of two items with one source, the first counts
     return new
 
 

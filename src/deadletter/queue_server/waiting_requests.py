@@ -11,12 +11,13 @@ happens. The store is asked when a client joins and when it may have items, neve
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Final, Generic, TypeVar
 
 from deadletter.core.errors import ConfigError, DeadLetterError, NotFound, Unavailable
 
 from .model import LeasedItems
+from .plans import fair_shares
 
 
 class TryAgain(DeadLetterError):
@@ -178,7 +179,7 @@ MAX_WAITING: Final = 50_000  # clients of one queue
 class WaitingClient:
     """One client, and how many items it wants."""
 
-    __slots__ = ("answer", "client", "is_late", "is_served", "timer", "want")
+    __slots__ = ("answer", "client", "has_waited", "is_late", "is_served", "timer", "want")
 
     def __init__(self, client: str, want: int, answer: asyncio.Future[LeasedItems]) -> None:
         self.client = client
@@ -187,6 +188,7 @@ class WaitingClient:
         self.timer: asyncio.TimerHandle | None = None
         self.is_served = False  # the store is being asked on its behalf
         self.is_late = False  # its time ran out while it was served
+        self.has_waited = False  # the store had nothing for it
 
 
 class WaitingLine:
@@ -266,29 +268,38 @@ class WaitingLine:
         try:
             while self._may_have_items and self._waiting:
                 self._may_have_items = False
-                if batch := self._next_batch():
-                    await self._serve(batch)
+                batch, wants = self._next_batch()
+                if batch:
+                    await self._serve(batch, wants)
         finally:
             self.in_progress = 0
             self._task = None
 
-    def _next_batch(self) -> list[WaitingClient]:
-        batch: list[WaitingClient] = []
-        items = 0
-        present = (one for one in self._waiting.values() if not one.answer.done())
-        for one in islice(present, CLIENTS_AT_ONCE):
-            items += one.want
-            if batch and items > ITEMS_AT_ONCE:
-                break
-            batch.append(one)
-        return batch
+    def _next_batch(self) -> tuple[list[WaitingClient], list[int]]:
+        """
+        Return the clients to serve next, and how many items to lease to each.
 
-    async def _serve(self, batch: Sequence[WaitingClient]) -> None:
+        While there is plenty, each gets what it wants, and those beyond the limit come
+        next. Clients that have waited share what comes, so all of them are served at once.
+        """
+        present = (one for one in self._waiting.values() if not one.answer.done())
+        batch = list(islice(present, CLIENTS_AT_ONCE))
+        wants = [one.want for one in batch]
+        if any(one.has_waited for one in batch):
+            return batch, fair_shares(wants, ITEMS_AT_ONCE)
+        last = next(
+            (place for place, items in enumerate(accumulate(wants)) if items > ITEMS_AT_ONCE),
+            len(batch),
+        )
+        count = max(1, last)
+        return batch[:count], wants[:count]
+
+    async def _serve(self, batch: Sequence[WaitingClient], wants: Sequence[int]) -> None:
         self.in_progress = len(batch)
         for one in batch:
             one.is_served = True
         try:
-            leased = await self._lease([one.want for one in batch])
+            leased = await self._lease(wants)
         except asyncio.CancelledError:
             for one in batch:
                 one.answer.cancel()
@@ -311,6 +322,7 @@ class WaitingLine:
         elif one.is_late:
             one.answer.set_exception(nothing_to_lease())
         else:
+            one.has_waited = True
             return
         self._leave(one)
 

@@ -68,6 +68,7 @@ class QueueInfo(WireMessage, frozen=True):
     requested_partitions: Int | UnsetType = UNSET
     partitions: list[Partition] = field(default_factory=list)
     namespace: str | UnsetType = UNSET
+    limit_mode: str | UnsetType = UNSET
 
 
 class ListQueues(WireMessage, frozen=True):

@@ -246,6 +246,27 @@ async def test_the_same_source_id_is_taken_once(wire: Wire) -> None:
     assert stored["source_id"] == "abc"
 
 
+async def test_the_limit_mode_is_an_option_of_a_queue(wire: Wire) -> None:
+    await wire.create(max_attempts=1, limit_mode="exceeded")
+    await wire.produce("x")
+    await wire("queues.update", queue_name="jobs", reference="changed")
+    info = await wire("queues.info", queue_name="jobs")
+
+    (first,) = await wire.lease()
+    await wire.retry(first)
+    (second,) = await wire.lease()
+
+    assert info["limit_mode"] == "exceeded"
+    assert second["attempts"] == 2
+
+
+async def test_the_default_limit_mode_is_not_sent(wire: Wire) -> None:
+    """Clients of other servers do not know the field, and JSON readers may reject it."""
+    await wire.create()
+
+    assert "limit_mode" not in await wire("queues.info", queue_name="jobs")
+
+
 async def test_items_without_a_source_have_no_source_id(wire: Wire) -> None:
     await wire.create()
     await wire.produce("plain")

@@ -51,6 +51,7 @@ async def test_attempts(wire: Wire) -> None:
 
     await _refused(wire.create(max_attempts=65_537), "max_attempts")
     await _refused(wire.create(max_attempts=-1), "max_attempts")
+    await _refused(wire.create(limit_mode="often"), "limit_mode")
 
 
 async def test_timeouts_of_queues(wire: Wire) -> None:

@@ -1,8 +1,8 @@
 """
 `dlq serve` that loses its power in the middle of a move to a dead queue.
 
-    DIE_AFTER=moved       the item stands in the dead queue, its origin is not noted
-    DIE_AFTER=noted       both are written, nothing is committed
+    DIE_AFTER=moved       the item is in the dead queue, other changes are not made yet
+    DIE_AFTER=written     all is written, nothing is committed
     DIE_AFTER=committed   it is done, and nobody has been told
 
 The one file here that looks inside: there is no other way to stop between two steps.
@@ -28,29 +28,18 @@ def die() -> None:
 
 def prepare() -> None:
     for operations in (SqliteItemOperations, PostgresqlItemOperations):
-        dying_move(operations)
+        if STEP == "moved":
+            dying(operations, "move_items", lambda _: True)
+        elif STEP == "written":  # the last operation of a move: nothing is deleted after it
+            dying(operations, "notify", lambda _: True)
     if STEP == "committed":
         for store in (SqliteItems, PostgresqlItems):
             dying(store, "retry", any)
             dying(store, "sweep", lambda swept: swept.dead)
 
 
-def dying_move(operations: Any) -> None:
-    real = operations.remember_sources
-
-    async def remember_sources(self: Any, sources: Any, now: Any) -> Any:
-        if STEP == "moved":
-            die()
-        answer = await real(self, sources, now)
-        if STEP == "noted":
-            die()
-        return answer
-
-    operations.remember_sources = remember_sources
-
-
-def dying(store: Any, verb: str, has_moved: Any) -> None:
-    real = getattr(store, verb)
+def dying(place: Any, verb: str, has_moved: Any) -> None:
+    real = getattr(place, verb)
 
     async def once(self: Any, *args: Any, **given: Any) -> Any:
         answer = await real(self, *args, **given)
@@ -58,7 +47,7 @@ def dying(store: Any, verb: str, has_moved: Any) -> None:
             die()
         return answer
 
-    setattr(store, verb, once)
+    setattr(place, verb, once)
 
 
 if __name__ == "__main__":

@@ -113,6 +113,7 @@ async def test_d4_a_move_that_fails_leaves_the_item_and_is_done_later(
     assert await doomed.items() == []
     told = victim.told("out-of-reach")[0]
     assert (told["level"], told["what"]) == ("error", "items")
+    assert f"dead queue {doomed.name('dead')}" in told["text"]
     assert "disk" in told["text"]
 
 

@@ -1,4 +1,4 @@
-"""The render farm: its parts against a real server, its story as the page has it."""
+"""The render farm: its parts with a real server, and its story as the page shows it."""
 
 import asyncio
 import json
@@ -18,9 +18,9 @@ from deadletter.client import QueueClient
 from deadletter.queue_server.model import NewItem
 from deadletter.testing.fakes import eventually
 from docs.transcript import difference
-from leasequeue import desk
+from leasequeue import farm_client
 from leasequeue.__main__ import main
-from leasequeue.frame import Frame, film, frame_of, item_of
+from leasequeue.frame import Frame, decode_frame, encode_frame, frames_of_film
 from leasequeue.picture import TooLarge, render
 from leasequeue.settings import DEAD, FRAMES, Settings, read
 from leasequeue.worker import Worker
@@ -32,9 +32,9 @@ SMALL = Frame("sea", 7, 8, 6)
 
 
 def test_a_frame_comes_out_of_the_queue_as_it_went_in() -> None:
-    item = item_of(SMALL)
+    item = encode_frame(SMALL)
 
-    assert frame_of(item.payload) == SMALL
+    assert decode_frame(item.payload) == SMALL
     assert (item.reference, item.kind) == ("sea-007", "frame")
 
 
@@ -50,7 +50,7 @@ def test_a_frame_comes_out_of_the_queue_as_it_went_in() -> None:
 )
 def test_unrenderable_jobs_are_malformed(payload: bytes) -> None:
     with pytest.raises(Malformed):
-        frame_of(payload)
+        decode_frame(payload)
 
 
 def test_a_picture_is_a_picture_and_not_too_large() -> None:
@@ -82,8 +82,8 @@ def settings(server_on_memory: Server, tmp_path: Path) -> Settings:
 @pytest.fixture
 async def queue(settings: Settings) -> AsyncIterator[QueueClient]:
     async with client_of(settings.url) as client:
-        await desk.make_queues(client, settings)
-        await desk.make_queues(client, settings)  # which may be done again
+        await farm_client.create_queues(client, settings)
+        await farm_client.create_queues(client, settings)  # again: it updates them
         yield client
         await client.delete_queue(FRAMES)
         await client.delete_queue(DEAD)
@@ -99,11 +99,11 @@ async def _work_until(queue: QueueClient, settings: Settings, *, is_done: object
     return said
 
 
-async def test_a_worker_renders_gives_back_and_gives_up(
+async def test_a_worker_completes_returns_and_declares_dead(
     queue: QueueClient, settings: Settings
 ) -> None:
-    await desk.submit(queue, film("sea", 3, 8, 6))
-    await desk.submit(queue, film("poster", 1, 20, 20))
+    await farm_client.request_frames(queue, frames_of_film("sea", 3, 8, 6))
+    await farm_client.request_frames(queue, frames_of_film("poster", 1, 20, 20))
     await queue.produce(FRAMES, [NewItem(b"no frame", reference="mistyped")])
 
     async def is_done() -> bool:
@@ -121,7 +121,7 @@ async def test_a_worker_renders_gives_back_and_gives_up(
 async def test_repairable_dead_jobs_are_requested_again(
     queue: QueueClient, settings: Settings
 ) -> None:
-    await desk.submit(queue, film("poster", 2, 20, 20))
+    await farm_client.request_frames(queue, frames_of_film("poster", 2, 20, 20))
     await queue.produce(FRAMES, [NewItem(b"no frame", reference="mistyped")])
 
     async def is_dead() -> bool:
@@ -129,12 +129,12 @@ async def test_repairable_dead_jobs_are_requested_again(
 
     await _work_until(queue, settings, is_done=is_dead)
 
-    sent = await desk.again(queue, desk.resized(8, 6))
+    sent = await farm_client.request_again(queue, farm_client.resize_to(8, 6))
 
     assert sorted(frame.name for frame in sent) == ["poster-000", "poster-001"]
     (left,) = await queue.items(DEAD)
     assert (left.reference, left.is_leased) == ("mistyped", False)
-    asked = [frame_of(item.payload) for item in await queue.items(FRAMES)]
+    asked = [decode_frame(item.payload) for item in await queue.items(FRAMES)]
     assert {(frame.width, frame.height) for frame in asked} == {(8, 6)}
 
 
@@ -147,7 +147,7 @@ async def test_a_worker_that_is_told_to_stop_holds_no_lease(
     stop.set()
     await asyncio.wait_for(working, WITHIN)
 
-    await desk.submit(queue, [SMALL])
+    await farm_client.request_frames(queue, [SMALL])
     lent = await queue.lease(FRAMES, wait=WITHIN)
     assert lent.items[0].attempts == 1
 
@@ -174,7 +174,7 @@ def test_the_service_is_a_server_and_a_worker_until_it_is_told_to_stop(tmp_path:
         while "is ready" not in farm.stdout.readline():
             assert farm.poll() is None
         asking = _run("film", "sea", "1", "8x6", **here)
-        assert asking.communicate(timeout=WITHIN)[0] == "1 frame of sea asked for\n"
+        assert asking.communicate(timeout=WITHIN)[0] == "Requested 1 frame of sea.\n"
         while "sea-000 rendered" not in farm.stdout.readline():
             assert farm.poll() is None
         farm.send_signal(signal.SIGTERM)
@@ -193,8 +193,8 @@ def test_the_service_is_a_server_and_a_worker_until_it_is_told_to_stop(tmp_path:
     ("words", "told"),
     [
         (("nonsense",), "python -m leasequeue film NAME FRAMES SIZE"),
-        (("film", "sea", "x", "8x6"), "'x' is no number of frames"),
-        (("again", "large"), "'large' is no size"),
+        (("film", "sea", "x", "8x6"), "invalid number of frames 'x'"),
+        (("again", "large"), "invalid size 'large'"),
     ],
 )
 def test_invalid_commands_are_explained(

@@ -7,39 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
-import pytest
 
 from deadletter.testing.fakes import eventually
 from systems.leasequeue.rig import PLAIN, WITHIN, Queues, Server, imported, payloads, waiting
 
 
-@pytest.mark.parametrize("limit", [2, 3])
-async def test_max_attempts(queues: Queues, limit: int) -> None:
-    """
-    R2 MaxAttempts: lease and give back as often as allowed, and it is moved.
-
-    The plan's words want one more cycle after `max_attempts`; the limit is meant here
-    as it is said: of so many attempts, the last one decides.
-    """
-    await queues.create_pair(max_attempts=limit)
-    await queues.produce(b"poison", reference="r", encoding="e", kind="k")
-
-    for attempt in range(1, limit + 1):
-        assert await queues.items("dead") == []
-        last = await queues.lease()
-        assert last.attempts == attempt
-        await queues.retry(last)
-
-    assert await queues.items() == []
-    (dead,) = await queues.items("dead")
-    assert dead.source_id == last.id
-    assert dead.id != dead.source_id
-    assert (dead.attempts, dead.is_leased, dead.lease_deadline) == (0, False, None)
-    assert (dead.payload, dead.reference) == (b"poison", "r")
-    assert (dead.encoding, dead.kind) == ("e", "k")
-
-
-async def test_max_attempts_of_consumers_that_never_answer(queues: Queues) -> None:
+async def test_the_sweep_moves_items_whose_consumers_never_answer(queues: Queues) -> None:
     await queues.create_pair(max_attempts=2, lease_timeout=0.3)
     await queues.produce(b"poison")
     await queues.lease()
@@ -77,25 +50,77 @@ async def test_expire_deadline(queues: Queues) -> None:
     assert before.expire_deadline is not None
     assert datetime.now(UTC) >= before.expire_deadline
     assert await queues.items() == []
-    (stored,) = await queues.items("dead")
-    assert stored.source_id == before.id
 
 
-async def test_no_dlq_configured(queues: Queues, server: Server) -> None:
-    """R2 NoDLQConfigured: deleted, in no queue, with a warning that names it."""
+async def test_expired_items_are_listed_in_the_dead_queue(queues: Queues) -> None:
+    """R2.2, R2.22: beside one that has time left, which stays."""
+    await queues.create_pair()
+    late = datetime.now(UTC) + timedelta(seconds=0.5)
+    (stale,) = await queues.bring(None, b"stale", queue="jobs", item={"expire_deadline": late})
+    await queues.produce(b"fresh")
+
+    await eventually(lambda: _holds(queues, "dead", 1), within=WITHIN)
+
+    (dead,) = await queues.items("dead")
+    assert (dead.payload, dead.source_id) == (b"stale", stale.id)
+    assert payloads(await queues.items()) == [b"fresh"]
+
+
+async def test_nothing_dead_stays_in_its_queue(queues: Queues) -> None:
+    """R2.14: whatever it died of, and with or without a dead queue."""
+    limits = {"max_attempts": 1, "lease_timeout": 0.3, "expire_timeout": 1.0}
+    await queues.create_pair(**limits)
+    await queues.create("alone", **limits)
+    for queue in ("jobs", "alone"):
+        await queues.produce(b"given back", b"declared dead", b"abandoned", queue=queue)
+        back, declared, _ = await queues.leases(queue)
+        await queues.produce(b"never leased", queue=queue)
+        await queues.retry(back, queue=queue)
+        await queues.retry(declared, queue=queue, dead=True)
+
+    for queue in ("jobs", "alone"):
+        await eventually(lambda queue=queue: _holds(queues, queue, 0), within=WITHIN)
+    assert await queues.count("dead") == 4
+
+
+async def test_no_dlq_configured(queues: Queues) -> None:
+    """R2 NoDLQConfigured: deleted, in no queue."""
     await queues.create("jobs", max_attempts=2)
     await queues.create("unrelated")
     await queues.produce(b"poison")
     for _ in range(2):
-        last = await queues.lease()
-        await queues.retry(last)
+        await queues.retry(await queues.lease())
 
     assert await queues.items() == await queues.items("unrelated") == []
+
+
+async def test_a_warning_names_the_item_the_limit_and_the_missing_dead_queue(
+    queues: Queues, server: Server
+) -> None:
+    """R2.103."""
+    await queues.create("jobs", max_attempts=1)
+    await queues.produce(b"poison")
+    last = await queues.lease()
+    await queues.retry(last)
+
+    await eventually(lambda: _deletions(server, queues), within=WITHIN)
     (said,) = _deletions(server, queues)
     assert (said["level"], said["item_id"]) == ("warning", last.id)
     assert said["death"] == "attempts"
     assert "max_attempts" in said["text"]
     assert "no dead_queue" in said["text"]
+
+
+async def test_every_deleted_item_is_logged_by_its_id(queues: Queues, server: Server) -> None:
+    """R2.103: however many are deleted at once."""
+    await queues.create("jobs", max_attempts=1)
+    await queues.produce(*[b"poison"] * 200)
+    items = await queues.leases()
+
+    await queues.retry(*items)
+
+    await eventually(lambda: len(_deletions(server, queues)) == 200, within=WITHIN)
+    assert [said["item_id"] for said in _deletions(server, queues)] == [one.id for one in items]
 
 
 async def test_no_dlq_configured_and_expired(queues: Queues, server: Server) -> None:
@@ -256,7 +281,7 @@ async def test_clients_waiting_on_the_dead_queue_are_woken(queues: Queues, serve
 
 
 async def test_moved_items_are_traceable_and_moved_once(queues: Queues) -> None:
-    """Also if somebody repeats the move by hand, before and after it is consumed."""
+    """Also if somebody repeats the move by hand, while the dead item waits or is leased."""
     await queues.create_pair(dead={"partitions": 2})
     await queues.produce(b"x")
     item = await queues.die()
@@ -265,11 +290,12 @@ async def test_moved_items_are_traceable_and_moved_once(queues: Queues) -> None:
     assert await queues.bring(item.id, **repeated, partition=1) == []
     (stored,) = await queues.items("dead")
     assert stored.source_id == item.id
-    await queues.complete(await queues.lease("dead"), queue="dead")
+    await queues.lease("dead")
     assert await queues.bring(item.id, **repeated, partition=1) == []
     assert await queues.bring(item.id, **repeated, partition=0) == []
 
-    assert await queues.items("dead") == await queues.items("dead", 1) == []
+    assert len(await queues.items("dead")) == 1
+    assert await queues.items("dead", 1) == []
 
 
 async def test_nothing_leaves_a_dead_queue_by_itself(queues: Queues) -> None:

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from msgspec import structs
 
 from systems.leasequeue.rig import Queues, imported, payloads
@@ -108,20 +109,43 @@ async def test_each_queue_knows_its_own_sources(queues: Queues) -> None:
     assert payloads(await queues.items("other")) == [b"two"]
 
 
-async def test_a_consumed_item_is_not_brought_in_again(queues: Queues) -> None:
-    """The origin forgets on deletion, and so a repeated move doubles."""
+@pytest.mark.parametrize("way", ["completed", "deleted", "cleared"])
+async def test_the_source_of_an_item_that_is_gone_is_free(queues: Queues, way: str) -> None:
+    """R2.59, R2.63: it is taken while the item is there, leased or not, and no longer."""
     await queues.create("dead")
-    await queues.bring("completed")
-    await queues.complete(await queues.lease("dead"), queue="dead")
-    (deleted,) = await queues.bring("deleted")
-    await queues.client.delete_items(queues.name("dead"), [deleted.id])
-    await queues.bring("cleared")
-    await queues.client.clear(queues.name("dead"), waiting=True)
+    (item,) = await queues.bring("abc")
+    held = await queues.lease("dead")
+    assert await queues.bring("abc") == []
 
-    for source in ("completed", "deleted", "cleared"):
-        assert await queues.bring(source) == []
+    if way == "completed":
+        await queues.complete(held, queue="dead")
+    elif way == "deleted":
+        await queues.client.delete_items(queues.name("dead"), [item.id])
+    else:
+        await queues.client.clear(queues.name("dead"), waiting=True, destructive=True)
 
+    assert len(await queues.bring("abc")) == 1
+    assert await queues.bring("abc") == []
+
+
+async def test_a_cleared_dead_queue_is_restored_from_its_list(queues: Queues) -> None:
+    """R2.59, R2.63: list, clear, import the same items, and all are there."""
+    await queues.create_pair()
+    await queues.produce(*[b"%d" % n for n in range(20)], reference="kept")
+    await queues.retry(*await queues.leases(), dead=True)
+    name = queues.name("dead")
+    listed = await queues.items("dead")
+    assert len(listed) == 20
+
+    await queues.client.clear(name, waiting=True)
     assert await queues.items("dead") == []
+    added = await queues.client.import_items(name, listed)
+    again = await queues.client.import_items(name, listed)
+
+    assert (len(added), again) == (20, [])
+    restored = await queues.items("dead")
+    same = [structs.replace(one, id="") for one in restored]
+    assert same == [structs.replace(one, id="") for one in listed]
 
 
 async def test_a_queue_made_anew_has_had_nothing(queues: Queues) -> None:

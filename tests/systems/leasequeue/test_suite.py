@@ -16,7 +16,14 @@ PUBLIC = {
     "deadletter.queue_server.model",
     "deadletter.testing.fakes",
 }
-SHARED = ("test_source_id.py", "test_validation.py", "test_movement.py")
+SHARED = (
+    "test_source_id.py",
+    "test_validation.py",
+    "test_movement.py",
+    "test_max_attempts.py",
+    "test_changes.py",
+    "test_fair_shares.py",
+)
 STORAGES = {"memory", "sqlite", "postgresql"}
 
 

@@ -13,14 +13,7 @@ from deadletter.core.text import stored
 from deadletter.office.transactions.operations import run_now
 from deadletter.ports.features import Clock, Dice
 from deadletter.queue_server.item_store import SteppedItems, Transaction
-from deadletter.queue_server.model import (
-    SOURCE_MEMORY,
-    Item,
-    LeaseQueue,
-    NewItem,
-    item_id,
-    queue_not_found,
-)
+from deadletter.queue_server.model import Item, LeaseQueue, NewItem, item_id, queue_not_found
 from deadletter.queue_server.plans import (
     DeadMove,
     ItemFacts,
@@ -32,11 +25,9 @@ from deadletter.queue_server.plans import (
     StoredQueue,
 )
 from deadletter.queue_server.transactions import (
-    ItemSource,
     LeaseChange,
     LeaseOperations,
     PlacedItem,
-    SourceCheck,
     StateCounts,
 )
 
@@ -44,7 +35,6 @@ T = TypeVar("T")
 
 WAITING, LEASED, SCHEDULED = ItemState
 _START: Final = 1 << 61  # each store starts to count at random, so that ids differ
-_SOURCE_MEMORY: Final = timedelta(seconds=SOURCE_MEMORY)
 _FEW_ALARMS: Final = 1_000
 
 
@@ -56,7 +46,6 @@ class Row(Struct, kw_only=True):
     updated_at: datetime
     queue: int  # number
     partition: int
-    max_attempts: int
     expires: datetime | None
     number: int = 0  # the place in the order of its partition
     state: ItemState = WAITING
@@ -65,7 +54,7 @@ class Row(Struct, kw_only=True):
     enqueue_at: datetime | None = None
     due: datetime | None = None  # when a sweep has to look at it
 
-    def item(self) -> Item:
+    def item(self, queue: StoredQueue) -> Item:
         """Return the item as a value."""
         is_leased = self.state is LEASED
         return Item(
@@ -75,7 +64,7 @@ class Row(Struct, kw_only=True):
             encoding=self.content.encoding,
             kind=self.content.kind,
             attempts=self.attempts,
-            max_attempts=self.max_attempts,
+            max_attempts=queue.queue.max_attempts,
             source_id=self.source_id,
             is_leased=is_leased,
             lease_deadline=self.due if is_leased else None,
@@ -88,13 +77,7 @@ class Row(Struct, kw_only=True):
     def facts(self) -> ItemFacts:
         """Return the facts that decide what becomes of the item."""
         return ItemFacts(
-            self.number,
-            self.partition,
-            self.state,
-            self.attempts,
-            self.max_attempts,
-            self.expires,
-            self.enqueue_at,
+            self.number, self.partition, self.state, self.attempts, self.expires, self.enqueue_at
         )
 
 
@@ -127,8 +110,6 @@ class _Queue:
         self.number = number
         self.options = options
         self.partitions: list[_Partition] = []
-        # When to check which source, the first first; with whether it was missed before.
-        self.sources: dict[ItemSource, tuple[datetime, bool]] = {}
 
     def all_rows(self) -> Iterator[Row]:
         for partition in self.partitions:
@@ -188,6 +169,20 @@ class MemoryItemOperations:
         missing = queue.partitions - len(found.partitions)
         found.partitions += [_Partition() for _ in range(missing)]
 
+    async def apply_limit(
+        self, queue: StoredQueue, last_attempt: int | None, now: datetime
+    ) -> None:
+        """Make items due now that have had their last attempt, and the others in time."""
+        for row in list(self._by_number[queue.number].all_rows()):
+            if row.state is LEASED:
+                continue
+            due = min(filter(None, (row.enqueue_at, row.expires)), default=None)
+            if last_attempt is not None and row.attempts >= last_attempt:
+                due = now
+            if due != row.due:
+                row.due = due
+                self._alert(row)
+
     async def delete_queue(self, name: str) -> int:
         """Delete a queue with everything in it."""
         for user in self._queues.values():
@@ -223,7 +218,6 @@ class MemoryItemOperations:
                 updated_at=now,
                 queue=queue.number,
                 partition=partition,
-                max_attempts=queue.queue.max_attempts,
                 expires=expires,
                 enqueue_at=at,
             )
@@ -251,7 +245,7 @@ class MemoryItemOperations:
             row.attempts += 1
             row.updated_at = now
             self._place(row, LEASED, until)
-        return ReadItems([row.item() for row in rows])
+        return ReadItems([row.item(queue) for row in rows])
 
     async def facts(self, queue: StoredQueue, numbers: Sequence[int]) -> dict[int, ItemFacts]:
         """Return the facts of items by number."""
@@ -295,8 +289,8 @@ class MemoryItemOperations:
             row = self._take(self._rows.pop(one.facts.number))
             row.source_id = item_id(row.number)
             row.queue, row.partition = dead.number, partition
-            row.attempts, row.max_attempts = 0, dead.queue.max_attempts
-            row.expires, row.enqueue_at, row.updated_at = None, None, now
+            row.attempts, row.expires = 0, None
+            row.enqueue_at, row.updated_at = None, now
             self._append(row, WAITING, None)
 
     async def delete_items(self, numbers: Sequence[int]) -> None:
@@ -329,7 +323,6 @@ class MemoryItemOperations:
                 updated_at=item.updated_at,
                 queue=queue.number,
                 partition=partition,
-                max_attempts=queue.queue.max_attempts,
                 expires=placement.expires,
                 attempts=item.attempts,
                 source_id=item.source_id,
@@ -337,7 +330,7 @@ class MemoryItemOperations:
             )
             self._append(row, placement.state, placement.due)
             rows.append(row)
-        return ReadItems([row.item() for row in rows])
+        return ReadItems([row.item(queue) for row in rows])
 
     async def list_items(
         self, queue: StoredQueue, partition: int, *, first: int, limit: int, scheduled: bool
@@ -346,7 +339,7 @@ class MemoryItemOperations:
         rows = self._by_number[queue.number].partitions[partition].rows
         listed = rows[SCHEDULED] if scheduled else rows[WAITING] | rows[LEASED]
         numbers = sorted(number for number in listed if number >= first)
-        return ReadItems([listed[number].item() for number in numbers[:limit]])
+        return ReadItems([listed[number].item(queue) for number in numbers[:limit]])
 
     async def state_sums(
         self, queue: StoredQueue, now: datetime
@@ -362,52 +355,10 @@ class MemoryItemOperations:
             )
         return sums
 
-    async def known_sources(
-        self, queue: StoredQueue, ids: Collection[str], now: datetime
-    ) -> set[str]:
-        """Return the sources that the queue remembers."""
-        sources = self._by_number[queue.number].sources
-        known = [source for source in sources if source.source_id in ids]
-        for source in known:
-            _, was_missed = sources.pop(source)
-            sources[source] = now + _SOURCE_MEMORY, was_missed
-        return {source.source_id for source in known}
-
-    async def remember_sources(self, sources: Sequence[ItemSource], now: datetime) -> set[str]:
-        """Remember sources that are not remembered yet."""
-        for source in sources:
-            self._by_number[source.queue].sources[source] = now + _SOURCE_MEMORY, False
-        return {source.source_id for source in sources}
-
-    async def source_checks(
-        self, now: datetime, limit: int, *, hold: bool = True
-    ) -> list[SourceCheck]:
-        """Return the sources that are due for a check."""
-        checks: list[SourceCheck] = []
-        for queue in self._queues.values():
-            due = [
-                (source, was_missed)
-                for source, (at, was_missed) in islice(queue.sources.items(), limit - len(checks))
-                if at <= now
-            ]
-            present = {stored(row.source_id) for row in queue.all_rows()} if due else set()
-            checks += [
-                SourceCheck(source, was_missed, source.source_id in present)
-                for source, was_missed in due
-            ]
-        return checks
-
-    async def forget_sources(self, sources: Sequence[ItemSource]) -> None:
-        """Forget sources."""
-        for source in sources:
-            del self._by_number[source.queue].sources[source]
-
-    async def postpone_checks(self, checks: Sequence[SourceCheck], now: datetime) -> None:
-        """Record the result of checks."""
-        for check in checks:
-            sources = self._by_number[check.source.queue].sources
-            del sources[check.source]
-            sources[check.source] = now + _SOURCE_MEMORY, not check.is_there
+    async def present_sources(self, queue: StoredQueue, ids: Collection[str]) -> set[str]:
+        """Return which of these sources items of the queue have."""
+        present = {stored(row.source_id) for row in self._by_number[queue.number].all_rows()}
+        return {source for source in ids if source in present}
 
     async def leases_ahead(self, now: datetime) -> list[LeaseChange]:
         """Return leases that begin after `now`."""
@@ -447,9 +398,13 @@ class MemoryItemOperations:
         """Put a row among those of a state, and set the alarm for it."""
         row.state, row.due = state, due
         self._by_number[row.queue].partitions[row.partition].rows[state][row.number] = row
-        if due is None:
+        self._alert(row)
+
+    def _alert(self, row: Row) -> None:
+        """Set the alarm for a row, if it is due at some time."""
+        if row.due is None:
             return
-        heappush(self._alarms, (due, row.number))
+        heappush(self._alarms, (row.due, row.number))
         # Most alarms are outdated long before their time.
         if len(self._alarms) > self._most_alarms:
             self._alarms = [alarm for alarm in self._alarms if self._is_current(alarm)]
@@ -475,6 +430,7 @@ class MemoryItems(SteppedItems):
     """Items of one process and one event loop."""
 
     def __init__(self, *, clock: Clock, dice: Dice) -> None:
+        super().__init__()
         self._operations = MemoryItemOperations(clock, int(dice.draw() * _START))
         self._callbacks: list[Callable[[str], None]] = []
 

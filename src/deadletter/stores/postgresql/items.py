@@ -17,13 +17,12 @@ from deadletter.queue_server.model import (
     Completion,
     Item,
     LeasedItems,
-    LeaseRound,
     NewItem,
     Rejection,
-    least_loaded,
     queue_not_found,
 )
-from deadletter.queue_server.plans import item_numbers
+from deadletter.queue_server.partition_health import WriteAttempt
+from deadletter.queue_server.plans import LeaseRound, item_numbers
 from deadletter.queue_server.transactions import DeadQueueDeleted
 
 from .database import Connection, Database, SerializationFailure, Waking
@@ -46,14 +45,14 @@ T = TypeVar("T")
 # and the answer says how many there are.
 _PRODUCE: Final = f"""
 WITH q AS MATERIALIZED (
-    SELECT id, partitions, max_attempts, CASE WHEN NOT {IS_DEAD_QUEUE}
+    SELECT id, partitions, CASE WHEN NOT {IS_DEAD_QUEUE}
         THEN make_interval(secs => expire_timeout) END AS life
     FROM deadletter.lease_queues q WHERE name = $1 FOR KEY SHARE
 ), put AS (
-    INSERT INTO deadletter.items (seq, queue, partition, state, max_attempts,
-        created_at, updated_at, enqueue_at, due, expires, labels, payload)
+    INSERT INTO deadletter.items (seq, queue, partition, state, created_at,
+        updated_at, enqueue_at, due, expires, labels, payload)
     SELECT nextval('deadletter.item_numbers'), q.id, coalesce(g.partition, 0),
-        CASE WHEN g.at IS NULL THEN 0 ELSE 2 END, q.max_attempts, g.now, g.now, g.at,
+        CASE WHEN g.at IS NULL THEN 0 ELSE 2 END, g.now, g.now, g.at,
         coalesce(g.at, g.now + q.life), coalesce(g.at, g.now) + q.life, g.labels,
         g.payload
     FROM q CROSS JOIN (
@@ -90,7 +89,7 @@ WHERE q.name = $1 GROUP BY q.partitions
 # Dead items are not leased, except in dead queues, where nothing dies.
 _LEASE: Final = f"""
 WITH q AS MATERIALIZED (
-    SELECT id, partitions, {IS_DEAD_QUEUE} AS is_dead_queue,
+    SELECT id, partitions, max_attempts, {IS_DEAD_QUEUE} AS is_dead_queue,
         deadletter.clock() + make_interval(secs => lease_timeout) AS until
     FROM deadletter.lease_queues q WHERE name = $1
 ), next AS MATERIALIZED (
@@ -111,7 +110,7 @@ WITH q AS MATERIALIZED (
     SELECT queue, partition, {SHARD}, -count(*) FROM leased
     GROUP BY queue, partition ORDER BY partition {ADD_TO_LOAD}
 )
-SELECT q.partitions, m.partition, {ITEM} FROM q LEFT JOIN leased m ON true
+SELECT q.partitions, q.max_attempts, m.partition, {ITEM} FROM q LEFT JOIN leased m ON true
 """
 # All of them or none: locking the items first would cost as much again. With the CASE,
 # items are found by their numbers and by no other index, however few the planner expects.
@@ -181,17 +180,19 @@ class PostgresqlItems(TransactionalItems[PostgresqlItemOperations]):
     """Items in the database, for any number of processes."""
 
     def __init__(self, db: Database, waking: Waking) -> None:
+        super().__init__()
         self._db = db
         self._ready = Readiness(waking)
         self._partitions: dict[str, int] = {}  # by queue, as the last answer said
 
     async def produce(self, queue: str, batches: Sequence[Sequence[NewItem]]) -> None:
-        """Add items; each batch goes as a whole to the least loaded partition."""
+        """Add items; each batch goes as a whole to the least loaded healthy partition."""
         columns = columns_of([item for batch in batches for item in batch])
         while True:
             known = self._partitions.get(queue, 1)
-            places = await self._places(queue, batches, known)
-            rows = await self._db.fetch(_PRODUCE, queue, known, places, *columns)
+            with self._health.attempt() as attempt:
+                places = await self._places(queue, batches, known, attempt)
+                rows = await self._db.fetch(_PRODUCE, queue, known, places, *columns)
             if self._read_partitions(queue, rows) == known:
                 break
         self._ready.announce([queue])
@@ -250,15 +251,20 @@ class PostgresqlItems(TransactionalItems[PostgresqlItemOperations]):
         self._ready.announce(queues)
 
     async def _places(
-        self, queue: str, batches: Sequence[Sequence[NewItem]], partitions: int
+        self,
+        queue: str,
+        batches: Sequence[Sequence[NewItem]],
+        partitions: int,
+        attempt: WriteAttempt,
     ) -> list[int]:
         """Return the partition of every item, or nothing if there is only one."""
         if partitions == 1:
+            attempt.choose(queue, [0])
             return []
         loads = loads_by_partition(await self._db.fetch(_LOADS, queue), partitions)
         places: list[int] = []
         for batch in batches:
-            partition = least_loaded(loads)
+            partition = attempt.choose(queue, loads)
             loads[partition] += len(batch)
             places += [partition] * len(batch)
         return places
@@ -277,11 +283,12 @@ class PostgresqlItems(TransactionalItems[PostgresqlItemOperations]):
         """Lease items of these partitions; return how many partitions there are."""
         rows = await self._db.fetch(_LEASE, queue, list(requests), list(requests.values()))
         leased: dict[int, list[Any]] = {partition: [] for partition in requests}
-        for _, partition, *row in rows:
+        max_attempts = rows[0][1] if rows else 0
+        for _, _, partition, *row in rows:
             if partition is not None:  # as it is in the one row without any item
                 leased[partition].append(row)
         for partition, found in leased.items():
-            distribution.assign(partition, read_items(found))
+            distribution.assign(partition, read_items(found, max_attempts))
         return self._read_partitions(queue, rows)
 
     async def _complete_all(self, queue: str, requests: Sequence[Completion]) -> bool:

@@ -1,16 +1,16 @@
 """Operations of the queue server's transactions, on a connection to the database."""
 
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from msgspec import Struct
 
+from deadletter.core.policy import LimitMode
 from deadletter.core.text import shown, stored
 from deadletter.queue_server.model import (
     CLOCK_SLACK,
     NO_LABELS,
-    SOURCE_MEMORY,
     Item,
     LeaseQueue,
     NewItem,
@@ -29,7 +29,7 @@ from deadletter.queue_server.plans import (
     StateSums,
     StoredQueue,
 )
-from deadletter.queue_server.transactions import ItemSource, LeaseChange, SourceCheck, StateCounts
+from deadletter.queue_server.transactions import LeaseChange, StateCounts
 
 from .database import Connection
 
@@ -38,14 +38,13 @@ from .database import Connection
 # Items as columns, and items read from rows.
 
 ITEM: Final = """
-m.seq, m.state, m.due, m.attempts, m.max_attempts, m.expires, m.enqueue_at,
-m.created_at, m.updated_at, m.source_id, m.labels, m.payload
+m.seq, m.state, m.due, m.attempts, m.expires, m.enqueue_at, m.created_at,
+m.updated_at, m.source_id, m.labels, m.payload
 """
 """The columns that `read_items` takes, in order."""
 
 FACTS: Final = """
-m.queue, m.seq, m.partition, m.state, m.attempts, m.max_attempts, m.expires,
-m.enqueue_at
+m.queue, m.seq, m.partition, m.state, m.attempts, m.expires, m.enqueue_at
 """
 """The columns that `item_facts` takes, in order."""
 
@@ -56,6 +55,7 @@ class ReadItems(Struct, frozen=True):
     """Items as they were read; made into values after the transaction."""
 
     rows: Sequence[Any]
+    max_attempts: int  # of their queue
 
     @property
     def count(self) -> int:
@@ -64,17 +64,17 @@ class ReadItems(Struct, frozen=True):
 
     def items(self) -> list[Item]:
         """Return the items in order."""
-        return read_items(self.rows)
+        return read_items(self.rows, self.max_attempts)
 
 
-def read_items(rows: Iterable[Any]) -> list[Item]:
-    """Return the items in order."""
+def read_items(rows: Iterable[Any], max_attempts: int) -> list[Item]:
+    """Return the items of a queue in order."""
     known, texts = None, NO_LABELS  # mostly the same for a whole batch
     found = []
     # One loop with few calls: it runs for every item.
     for (
-        seq, state, due, attempts, max_attempts, expires, enqueue_at, created_at,
-        updated_at, source_id, labels, payload,
+        seq, state, due, attempts, expires, enqueue_at, created_at, updated_at,
+        source_id, labels, payload,
     ) in rows:  # fmt: skip
         if labels != known:
             known, texts = labels, unpack_labels(labels)
@@ -103,7 +103,7 @@ def read_items(rows: Iterable[Any]) -> list[Item]:
 
 def item_facts(row: Sequence[Any]) -> ItemFacts:
     """Return the facts of an item."""
-    return ItemFacts(*row[1:8])
+    return ItemFacts(*row[1:7])
 
 
 def columns_of(batch: Sequence[NewItem]) -> tuple[Sequence[Any], ...]:
@@ -120,8 +120,8 @@ def columns_of(batch: Sequence[NewItem]) -> tuple[Sequence[Any], ...]:
 _CLOCK: Final = "SELECT deadletter.clock()"
 
 _OPTIONS: Final = """
-name, dead_queue, lease_timeout, expire_timeout, max_attempts, partitions, reference,
-namespace, created_at, updated_at
+name, dead_queue, lease_timeout, expire_timeout, max_attempts, limit_mode, partitions,
+reference, namespace, created_at, updated_at
 """
 IS_DEAD_QUEUE: Final = """
 EXISTS (SELECT 1 FROM deadletter.lease_queues u WHERE u.dead_queue = q.name)
@@ -141,20 +141,28 @@ ORDER BY name LIMIT $2
 _LOCK_QUEUES: Final = "LOCK TABLE deadletter.lease_queues IN SHARE ROW EXCLUSIVE MODE"
 _SAVE_QUEUE: Final = f"""
 INSERT INTO deadletter.lease_queues ({_OPTIONS})
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10)
 ON CONFLICT (name) DO UPDATE SET dead_queue = excluded.dead_queue,
     lease_timeout = excluded.lease_timeout, expire_timeout = excluded.expire_timeout,
-    max_attempts = excluded.max_attempts, partitions = excluded.partitions,
+    max_attempts = excluded.max_attempts, limit_mode = excluded.limit_mode,
+    partitions = excluded.partitions,
     reference = excluded.reference, namespace = excluded.namespace,
     updated_at = excluded.updated_at
+"""
+# Of items that nobody leases: they are due when their schedule or their life is over, or
+# now if they have had their last attempt. A leased item is due when its lease ends.
+_SPARE: Final = """
+UPDATE deadletter.items SET due = least(enqueue_at, expires)
+WHERE due <= $3 AND queue = $1 AND state <> 1 AND ($2::int IS NULL OR attempts < $2)
+"""
+_SPEND: Final = """
+UPDATE deadletter.items SET due = $3 WHERE queue = $1 AND state <> 1 AND attempts >= $2::int
 """
 _DETACH_USERS: Final = """
 UPDATE deadletter.lease_queues SET dead_queue = NULL WHERE dead_queue = $1
 """
 _DELETE_QUEUE: Final = "DELETE FROM deadletter.lease_queues WHERE name = $1 RETURNING id"
-_DELETE_CONTENTS: Final = [
-    f"DELETE FROM deadletter.{table} WHERE queue = $1" for table in ("lease_loads", "item_origins")
-]
+_DELETE_LOADS: Final = "DELETE FROM deadletter.lease_loads WHERE queue = $1"
 _DELETE_ITEMS_OF_QUEUE: Final = """
 WITH gone AS (DELETE FROM deadletter.items WHERE queue = $1 RETURNING 1)
 SELECT count(*) FROM gone
@@ -202,7 +210,7 @@ UPDATE deadletter.items m
 SET (seq, source_id) = (
         SELECT ($2::bigint[])[at], ($3::text[])[at]
         FROM array_position($1::bigint[], m.seq) AS at),
-    queue = $4, partition = $5, max_attempts = $6, updated_at = $7,
+    queue = $4, partition = $5, updated_at = $6,
     state = 0, attempts = 0, due = NULL, expires = NULL, enqueue_at = NULL
 WHERE m.seq = ANY($1::bigint[])
 """
@@ -221,11 +229,11 @@ _REMOVE_NAMED: Final = _REMOVE.format(
 )
 _REMOVE_STATES: Final = _REMOVE.format(which="queue = $1 AND state = ANY($2::smallint[])")
 _INSERT: Final = """
-INSERT INTO deadletter.items (queue, partition, max_attempts, seq, state, due, attempts,
+INSERT INTO deadletter.items (queue, partition, seq, state, due, attempts,
     expires, enqueue_at, created_at, updated_at, source_id, labels, payload)
-SELECT $1, $2, $3, * FROM unnest($4::bigint[], $5::smallint[], $6::timestamptz[],
-    $7::int[], $8::timestamptz[], $9::timestamptz[], $10::timestamptz[],
-    $11::timestamptz[], $12::text[], $13::bytea[], $14::bytea[])
+SELECT $1, $2, * FROM unnest($3::bigint[], $4::smallint[], $5::timestamptz[],
+    $6::int[], $7::timestamptz[], $8::timestamptz[], $9::timestamptz[],
+    $10::timestamptz[], $11::text[], $12::bytea[], $13::bytea[])
 """
 _INSERTED: Final = f"SELECT {ITEM} FROM deadletter.items m WHERE seq = ANY($1::bigint[])"
 _LIST: Final = f"""
@@ -241,40 +249,11 @@ SELECT partition, state, count(*), sum($2::timestamptz - created_at),
 FROM deadletter.items WHERE queue = $1 GROUP BY partition, state
 """
 
-_KEY: Final = "queue, source_id, source_queue, source_partition"
-_SAME_SOURCE: Final = """
-(o.queue, o.source_id, o.source_queue, o.source_partition)
-    = (k.queue, k.source_id, k.source_queue, k.source_partition)
-"""
-_SOURCES: Final = f"""
-unnest($1::int[], $2::text[], $3::int[], $4::int[]) AS k ({_KEY})
-"""
-_REMEMBER: Final = f"""
-INSERT INTO deadletter.item_origins ({_KEY}, look_at)
-SELECT k.*, $5::timestamptz FROM {_SOURCES}
-ON CONFLICT DO NOTHING RETURNING source_id
-"""
-# Two transactions that ask for the same sources lock them in the same order.
-_KNOWN: Final = f"""
-WITH k AS MATERIALIZED (
-    SELECT {_KEY} FROM deadletter.item_origins
-    WHERE queue = $1 AND source_id = ANY($2::text[]) ORDER BY {_KEY} FOR UPDATE
-)
-UPDATE deadletter.item_origins o SET look_at = $3 FROM k
-WHERE {_SAME_SOURCE} RETURNING o.source_id
-"""
-_CHECKS: Final = f"""
-SELECT {_KEY}, missed, EXISTS (SELECT 1 FROM deadletter.items i
-    WHERE i.queue = o.queue AND i.source_id = o.source_id)
-FROM deadletter.item_origins o WHERE look_at <= $1 ORDER BY look_at LIMIT $2
-"""
-_HELD_CHECKS: Final = f"{_CHECKS} FOR UPDATE OF o SKIP LOCKED"
-_FORGET: Final = f"DELETE FROM deadletter.item_origins o USING {_SOURCES} WHERE {_SAME_SOURCE}"
-_POSTPONE: Final = f"""
-UPDATE deadletter.item_origins o SET look_at = $6, missed = k.missed
-FROM unnest($1::int[], $2::text[], $3::int[], $4::int[], $5::boolean[])
-    AS k ({_KEY}, missed)
-WHERE {_SAME_SOURCE}
+# Imports into one queue wait for each other: each sees the items of those before it.
+_HOLD_IMPORTS: Final = "SELECT FROM deadletter.lease_queues WHERE id = $1 FOR NO KEY UPDATE"
+_PRESENT: Final = """
+SELECT DISTINCT source_id FROM deadletter.items
+WHERE queue = $1 AND source_id = ANY($2::text[])
 """
 
 _LEASES_AT_ONCE: Final = 500  # of each partition
@@ -341,19 +320,26 @@ class PostgresqlItemOperations:
             queue.lease_timeout,
             queue.expire_timeout,
             queue.max_attempts,
+            queue.limit_mode.value,
             queue.partitions,
             stored(queue.reference),
             stored(queue.namespace),
             now,
         )
 
+    async def apply_limit(
+        self, queue: StoredQueue, last_attempt: int | None, now: datetime
+    ) -> None:
+        """Make items due now that have had their last attempt, and the others in time."""
+        await self._connection.execute(_SPARE, queue.number, last_attempt, now)
+        await self._connection.execute(_SPEND, queue.number, last_attempt, now)
+
     async def delete_queue(self, name: str) -> int:
         """Delete a queue with everything in it."""
         await self._connection.execute(_DETACH_USERS, name)
         number = await self._connection.fetchval(_DELETE_QUEUE, name)
         items = int(await self._connection.fetchval(_DELETE_ITEMS_OF_QUEUE, number))
-        for sql in _DELETE_CONTENTS:
-            await self._connection.execute(sql, number)
+        await self._connection.execute(_DELETE_LOADS, number)
         return items
 
     async def loads(self, queue: StoredQueue) -> list[int]:
@@ -409,7 +395,6 @@ class PostgresqlItemOperations:
             [item_id(one.facts.number) for one in moves],
             dead.number,
             partition,
-            dead.queue.max_attempts,
             now,
         )
 
@@ -434,10 +419,9 @@ class PostgresqlItemOperations:
     ) -> ReadItems:
         """Insert items as they are."""
         numbers = await self._new_numbers(len(items))
-        await self._connection.execute(
-            _INSERT, queue.number, partition, queue.queue.max_attempts, numbers, *_columns(items)
-        )
-        return ReadItems(await self._connection.fetch(_INSERTED, numbers))
+        await self._connection.execute(_INSERT, queue.number, partition, numbers, *_columns(items))
+        rows = await self._connection.fetch(_INSERTED, numbers)
+        return ReadItems(rows, queue.queue.max_attempts)
 
     async def list_items(
         self, queue: StoredQueue, partition: int, *, first: int, limit: int, scheduled: bool
@@ -445,7 +429,8 @@ class PostgresqlItemOperations:
         """Return items in order."""
         states = [ItemState.SCHEDULED] if scheduled else [ItemState.WAITING, ItemState.LEASED]
         values = (queue.number, partition, states, first, limit)
-        return ReadItems(await self._connection.fetch(_LIST, *values))
+        rows = await self._connection.fetch(_LIST, *values)
+        return ReadItems(rows, queue.queue.max_attempts)
 
     async def state_sums(
         self, queue: StoredQueue, now: datetime
@@ -457,37 +442,11 @@ class PostgresqlItemOperations:
             for partition, state, count, age, held in rows
         }
 
-    async def known_sources(
-        self, queue: StoredQueue, ids: Collection[str], now: datetime
-    ) -> set[str]:
-        """Return the sources that the queue remembers, and lock them."""
-        values = (queue.number, list(ids), _next_check(now))
-        return {row[0] for row in await self._connection.fetch(_KNOWN, *values)}
-
-    async def remember_sources(self, sources: Sequence[ItemSource], now: datetime) -> set[str]:
-        """Remember sources; wait for others that remember the same ones."""
-        values = (*_source_columns(sources), _next_check(now))
-        return {row[0] for row in await self._connection.fetch(_REMEMBER, *values)}
-
-    async def source_checks(
-        self, now: datetime, limit: int, *, hold: bool = True
-    ) -> list[SourceCheck]:
-        """Return the sources that are due for a check; with `hold`, lock them."""
-        rows = await self._connection.fetch(_HELD_CHECKS if hold else _CHECKS, now, limit)
-        return [
-            SourceCheck(ItemSource(*key), was_missed, is_there)
-            for *key, was_missed, is_there in rows
-        ]
-
-    async def forget_sources(self, sources: Sequence[ItemSource]) -> None:
-        """Forget sources."""
-        await self._connection.execute(_FORGET, *_source_columns(sources))
-
-    async def postpone_checks(self, checks: Sequence[SourceCheck], now: datetime) -> None:
-        """Record the result of checks."""
-        columns = _source_columns([check.source for check in checks])
-        missed = [not check.is_there for check in checks]
-        await self._connection.execute(_POSTPONE, *columns, missed, _next_check(now))
+    async def present_sources(self, queue: StoredQueue, ids: Collection[str]) -> set[str]:
+        """Return which of these sources items of the queue have; other imports wait."""
+        await self._connection.execute(_HOLD_IMPORTS, queue.number)
+        rows = await self._connection.fetch(_PRESENT, queue.number, list(ids))
+        return {row[0] for row in rows}
 
     async def leases_ahead(self, now: datetime) -> list[LeaseChange]:
         """Return leases that begin in the future, some of every partition."""
@@ -527,29 +486,21 @@ def _queue(row: Sequence[Any]) -> LeaseQueue:
         lease_timeout=row[2],
         expire_timeout=row[3],
         max_attempts=row[4],
-        partitions=row[5],
-        reference=shown(row[6]),
-        namespace=shown(row[7]),
-        created_at=row[8],
-        updated_at=row[9],
+        limit_mode=LimitMode(row[5]),
+        partitions=row[6],
+        reference=shown(row[7]),
+        namespace=shown(row[8]),
+        created_at=row[9],
+        updated_at=row[10],
     )
 
 
 def _stored_queue(row: Sequence[Any]) -> StoredQueue:
-    return StoredQueue(number=row[10], queue=_queue(row), is_dead_queue=row[11])
+    return StoredQueue(number=row[11], queue=_queue(row), is_dead_queue=row[12])
 
 
 def _state_counts(rows: Iterable[Sequence[int]]) -> StateCounts:
     return {(partition, state): count for partition, state, count in rows}
-
-
-def _source_columns(sources: Sequence[ItemSource]) -> tuple[list[Any], ...]:
-    return (
-        [one.queue for one in sources],
-        [one.source_id for one in sources],
-        [one.source_queue for one in sources],
-        [one.source_partition for one in sources],
-    )
 
 
 def _columns(items: Sequence[tuple[Item, Placement]]) -> tuple[list[Any], ...]:
@@ -565,7 +516,3 @@ def _columns(items: Sequence[tuple[Item, Placement]]) -> tuple[list[Any], ...]:
         [pack_labels(item.reference, item.encoding, item.kind) for item, _ in items],
         [item.payload for item, _ in items],
     )
-
-
-def _next_check(now: datetime) -> datetime:
-    return now + timedelta(seconds=SOURCE_MEMORY)

@@ -91,6 +91,7 @@ class SqliteItems(SteppedItems):
     """Items in the file, for any number of processes."""
 
     def __init__(self, db: Database) -> None:
+        super().__init__()
         self._db = db
         self._ready = Readiness(db)
         self._scan = LeaseScan()

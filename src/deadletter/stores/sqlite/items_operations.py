@@ -8,16 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
+from deadletter.core.policy import LimitMode
 from deadletter.core.text import shown, stored
 from deadletter.ports.features import Clock
-from deadletter.queue_server.model import (
-    SOURCE_MEMORY,
-    Item,
-    LeaseQueue,
-    item_id,
-    pack_labels,
-    queue_not_found,
-)
+from deadletter.queue_server.model import Item, LeaseQueue, item_id, pack_labels, queue_not_found
 from deadletter.queue_server.plans import (
     DeadMove,
     ItemFacts,
@@ -28,16 +22,10 @@ from deadletter.queue_server.plans import (
     StateSums,
     StoredQueue,
 )
-from deadletter.queue_server.transactions import (
-    ItemSource,
-    LeaseChange,
-    PlacedItem,
-    SourceCheck,
-    StateCounts,
-)
+from deadletter.queue_server.transactions import LeaseChange, PlacedItem, StateCounts
 
 from .items_rows import FACTS, ReadItems, read_facts, read_items
-from .sql import Values, fetch, micros, packed, seconds, when, write
+from .sql import Values, micros, packed, seconds, when, write
 from .sql import numbers as as_array
 
 # ruff: noqa: S608 -- all SQL here is made of constants
@@ -45,8 +33,8 @@ from .sql import numbers as as_array
 _SECOND: Final = 1_000_000  # microseconds
 
 _OPTIONS: Final = """
-name, dead_queue, lease_timeout, expire_timeout, max_attempts, partitions, reference,
-namespace, created_at, updated_at
+name, dead_queue, lease_timeout, expire_timeout, max_attempts, limit_mode, partitions,
+reference, namespace, created_at, updated_at
 """
 _QUEUE: Final = f"""
 SELECT {_OPTIONS}, id, EXISTS (
@@ -60,10 +48,11 @@ _QUEUE_PAGE: Final = f"""
 {_ALL_QUEUES} WHERE name >= ? AND (? IS NULL OR namespace = ?) ORDER BY name LIMIT ?
 """
 _SAVE_QUEUE: Final = f"""
-INSERT INTO lease_queues ({_OPTIONS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO lease_queues ({_OPTIONS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET dead_queue = excluded.dead_queue,
     lease_timeout = excluded.lease_timeout, expire_timeout = excluded.expire_timeout,
-    max_attempts = excluded.max_attempts, partitions = excluded.partitions,
+    max_attempts = excluded.max_attempts, limit_mode = excluded.limit_mode,
+    partitions = excluded.partitions,
     reference = excluded.reference, namespace = excluded.namespace,
     updated_at = excluded.updated_at
 RETURNING id
@@ -74,11 +63,21 @@ WITH RECURSIVE numbered (partition) AS (
     VALUES (0) UNION ALL SELECT partition + 1 FROM numbered WHERE partition + 1 < ?)
 SELECT ?, partition FROM numbered
 """
+# Of items that nobody leases: they are due when their schedule or their life is over, or
+# now if they have had their last attempt. A leased item is due when its lease ends.
+_SPEND: Final = """
+UPDATE items SET due = :now WHERE queue = :queue AND held = 0 AND attempts >= :last_attempt
+"""
+_SPARE: Final = """
+UPDATE items SET due = CASE WHEN enqueue_at IS NULL THEN expires
+    ELSE min(enqueue_at, coalesce(expires, enqueue_at)) END
+WHERE due <= :now AND +queue = :queue AND held = 0
+AND (:last_attempt IS NULL OR attempts < :last_attempt)
+"""
 _DETACH_USERS: Final = "UPDATE lease_queues SET dead_queue = NULL WHERE dead_queue = ?"
 _DELETE_QUEUE: Final = "DELETE FROM lease_queues WHERE name = ? RETURNING id"
 _DELETE_CONTENTS: Final = [
-    f"DELETE FROM {table} WHERE queue = ?"
-    for table in ("items", "lease_partitions", "item_origins")
+    f"DELETE FROM {table} WHERE queue = ?" for table in ("items", "lease_partitions")
 ]
 
 _LOADS: Final = """
@@ -92,19 +91,19 @@ _NEW_NUMBERS: Final = "UPDATE item_numbers SET last = last + ? RETURNING last"
 
 # Most columns are the same for the whole batch.
 _ADD: Final = """
-INSERT INTO items (queue, max_attempts, created_at, updated_at, state, expires, due,
+INSERT INTO items (queue, created_at, updated_at, state, expires, due,
     seq, partition, labels, payload)
-SELECT ?, ?, ?, ?, 0, ?, ?, column1, column2, column3, column4 FROM (VALUES
+SELECT ?, ?, ?, 0, ?, ?, column1, column2, column3, column4 FROM (VALUES
 """
 _SCHEDULE: Final = """
-INSERT INTO items (queue, max_attempts, created_at, updated_at, state, expires, due,
+INSERT INTO items (queue, created_at, updated_at, state, expires, due,
     enqueue_at, seq, partition, labels, payload)
-SELECT ?, ?, ?, ?, 2, column5 + ?, column5, column5, column1, column2, column3, column4
+SELECT ?, ?, ?, 2, column5 + ?, column5, column5, column1, column2, column3, column4
 FROM (VALUES
 """
 _INSERT: Final = """
-INSERT INTO items (seq, queue, partition, state, held, due, attempts, max_attempts,
-    expires, enqueue_at, created_at, updated_at, source_id, labels, payload) VALUES
+INSERT INTO items (seq, queue, partition, state, held, due, attempts, expires,
+    enqueue_at, created_at, updated_at, source_id, labels, payload) VALUES
 """
 _INSERTED: Final = "SELECT * FROM items WHERE seq >= ?"
 
@@ -121,8 +120,8 @@ WHERE queue = ? AND partition = ? AND state = 0 AND held = 0
 AND (items.due IS NULL OR items.due > ?)
 """
 _NEXT: Final = f"""
-SELECT seq, 1 AS held, ? AS due, attempts + 1 AS attempts, max_attempts, expires,
-    enqueue_at, created_at, ? AS updated_at, source_id, labels, payload
+SELECT seq, 1 AS held, ? AS due, attempts + 1 AS attempts, expires, enqueue_at, created_at,
+    ? AS updated_at, source_id, labels, payload
 FROM items {_FREE} AND seq >= (SELECT p.head FROM lease_partitions AS p
     WHERE p.queue = items.queue AND p.partition = items.partition)
 ORDER BY seq LIMIT ?
@@ -158,8 +157,8 @@ UPDATE items SET seq = given.column2, state = given.column3, held = 0,
 FROM (VALUES
 """
 _MOVE: Final = """
-UPDATE items SET seq = given.column2, queue = ?, partition = ?, max_attempts = ?,
-    updated_at = ?, source_id = given.column3, state = 0, held = 0, attempts = 0,
+UPDATE items SET seq = given.column2, queue = ?, partition = ?, updated_at = ?,
+    source_id = given.column3, state = 0, held = 0, attempts = 0,
     due = NULL, expires = NULL, enqueue_at = NULL
 FROM (VALUES
 """
@@ -187,32 +186,10 @@ SELECT partition, state + held, count(*), sum(? - created_at), sum(? - updated_a
 FROM items WHERE queue = ? GROUP BY 1, 2
 """
 
-_REMEMBER: Final = """
-INSERT INTO item_origins (look_at, queue, source_id, source_queue, source_partition)
-SELECT ?, column1, column2, column3, column4 FROM (VALUES
-"""
-_KNOWN: Final = """
-UPDATE item_origins SET look_at = ?
+_PRESENT: Final = """
+SELECT DISTINCT source_id FROM items
 WHERE queue = ? AND source_id IN (SELECT value FROM json_each(?))
-RETURNING source_id
 """
-_KEY: Final = "queue, source_id, source_queue, source_partition"
-_CHECKS: Final = f"""
-SELECT {_KEY}, missed, EXISTS (SELECT 1 FROM items
-    WHERE items.queue = o.queue AND items.source_id = o.source_id) AS is_there
-FROM item_origins AS o WHERE look_at <= ? ORDER BY look_at LIMIT ?
-"""
-_POSTPONE: Final = """
-UPDATE item_origins SET look_at = ?, missed = NOT given.column5
-FROM (VALUES
-"""
-_SAME_SOURCE: Final = """
-) AS given WHERE item_origins.queue = given.column1
-AND item_origins.source_id = given.column2
-AND item_origins.source_queue = given.column3
-AND item_origins.source_partition = given.column4
-"""
-_FORGET: Final = f"DELETE FROM item_origins WHERE ({_KEY}) IN (VALUES"
 
 _SCANNED: Final = 500  # items of each partition in one scan for leases
 _PARTITIONS: Final = "SELECT queue, partition FROM lease_partitions"
@@ -291,6 +268,7 @@ class SqliteItemOperations:
             queue.lease_timeout,
             queue.expire_timeout,
             queue.max_attempts,
+            queue.limit_mode.value,
             queue.partitions,
             stored(queue.reference),
             stored(queue.namespace),
@@ -299,6 +277,14 @@ class SqliteItemOperations:
         )
         ((number,),) = self._execute(_SAVE_QUEUE, values).fetchall()
         self._execute(_ADD_PARTITIONS, (queue.partitions, number))
+
+    async def apply_limit(
+        self, queue: StoredQueue, last_attempt: int | None, now: datetime
+    ) -> None:
+        """Make items due now that have had their last attempt, and the others in time."""
+        values = {"queue": queue.number, "last_attempt": last_attempt, "now": micros(now)}
+        self._execute(_SPARE, values)
+        self._execute(_SPEND, values)
 
     async def delete_queue(self, name: str) -> int:
         """Delete a queue with everything in it."""
@@ -335,7 +321,7 @@ class SqliteItemOperations:
         time = micros(now)
         life = None if queue.is_dead_queue else seconds(queue.queue.expire_timeout)
         expires = None if life is None else time + life
-        same = (queue.number, queue.queue.max_attempts, time, time)
+        same = (queue.number, time, time)
         write(self._connection, _ADD, rows, ")", first=(*same, expires, expires))
         write(self._connection, _SCHEDULE, later, ")", first=(*same, life))
 
@@ -353,7 +339,7 @@ class SqliteItemOperations:
         time = micros(now)
         dead_by = -1 if queue.is_dead_queue else time
         values = (micros(until), time, queue.number, partition, dead_by)
-        found = read_items(self._connection, _NEXT, (*values, limit))
+        found = read_items(self._connection, _NEXT, (*values, limit), queue)
         if found.count:
             self._execute(_LEASE, (*values, found.first, found.last))
             self._execute(_ADVANCE_HEAD, (found.last + 1, *values[2:]))
@@ -402,7 +388,7 @@ class SqliteItemOperations:
             (one.facts.number, first + place, item_id(one.facts.number))
             for place, one in enumerate(moves)
         ]
-        values = (dead.number, partition, dead.queue.max_attempts, micros(now))
+        values = (dead.number, partition, micros(now))
         write(self._connection, _MOVE, rows, _GIVEN, first=values)
 
     async def delete_items(self, numbers: Sequence[int]) -> None:
@@ -435,7 +421,7 @@ class SqliteItemOperations:
             for place, (item, placement) in enumerate(items)
         ]
         write(self._connection, _INSERT, rows)
-        return read_items(self._connection, _INSERTED, (first,))
+        return read_items(self._connection, _INSERTED, (first,), queue)
 
     async def list_items(
         self, queue: StoredQueue, partition: int, *, first: int, limit: int, scheduled: bool
@@ -448,7 +434,7 @@ class SqliteItemOperations:
             "first": first,
             "limit": limit,
         }
-        return read_items(self._connection, _LIST, values)
+        return read_items(self._connection, _LIST, values, queue)
 
     async def state_sums(
         self, queue: StoredQueue, now: datetime
@@ -462,39 +448,10 @@ class SqliteItemOperations:
             )
         }
 
-    async def known_sources(
-        self, queue: StoredQueue, ids: Collection[str], now: datetime
-    ) -> set[str]:
-        """Return the sources that the queue remembers."""
-        values = (_next_check(now), queue.number, packed(list(ids)))
-        return {id_ for (id_,) in self._execute(_KNOWN, values)}
-
-    async def remember_sources(self, sources: Sequence[ItemSource], now: datetime) -> set[str]:
-        """Remember sources that are not remembered yet."""
-        rows = [_source_row(source) for source in sources]
-        write(self._connection, _REMEMBER, rows, ")", first=(_next_check(now),))
-        return {source.source_id for source in sources}
-
-    async def source_checks(
-        self, now: datetime, limit: int, *, hold: bool = True
-    ) -> list[SourceCheck]:
-        """Return the sources that are due for a check."""
-        columns = f"{_KEY}, missed, is_there"
-        return [
-            SourceCheck(ItemSource(*key), bool(missed), bool(is_there))
-            for *key, missed, is_there in fetch(
-                self._connection, columns, _CHECKS, (micros(now), limit)
-            )
-        ]
-
-    async def forget_sources(self, sources: Sequence[ItemSource]) -> None:
-        """Forget sources."""
-        write(self._connection, _FORGET, [_source_row(source) for source in sources], ")")
-
-    async def postpone_checks(self, checks: Sequence[SourceCheck], now: datetime) -> None:
-        """Record the result of checks."""
-        rows = [(*_source_row(check.source), check.is_there) for check in checks]
-        write(self._connection, _POSTPONE, rows, _SAME_SOURCE, first=(_next_check(now),))
+    async def present_sources(self, queue: StoredQueue, ids: Collection[str]) -> set[str]:
+        """Return which of these sources items of the queue have."""
+        values = (queue.number, packed(list(ids)))
+        return {id_ for (id_,) in self._execute(_PRESENT, values)}
 
     async def leases_ahead(self, now: datetime) -> list[LeaseChange]:
         """Return leases that begin after `now`, of the next part of every partition."""
@@ -537,20 +494,17 @@ def _queue(row: Sequence[Any]) -> LeaseQueue:
         lease_timeout=row[2],
         expire_timeout=row[3],
         max_attempts=row[4],
-        partitions=row[5],
-        reference=shown(row[6]),
-        namespace=shown(row[7]),
-        created_at=when(row[8]),
-        updated_at=when(row[9]),
+        limit_mode=LimitMode(row[5]),
+        partitions=row[6],
+        reference=shown(row[7]),
+        namespace=shown(row[8]),
+        created_at=when(row[9]),
+        updated_at=when(row[10]),
     )
 
 
 def _stored_queue(row: Sequence[Any]) -> StoredQueue:
-    return StoredQueue(number=row[10], queue=_queue(row), is_dead_queue=row[11] == 1)
-
-
-def _source_row(source: ItemSource) -> tuple[int, str, int, int]:
-    return source.queue, source.source_id, source.source_queue, source.source_partition
+    return StoredQueue(number=row[11], queue=_queue(row), is_dead_queue=row[12] == 1)
 
 
 def _row(
@@ -565,7 +519,6 @@ def _row(
         int(is_leased),
         _micros(placement.due),
         item.attempts,
-        queue.queue.max_attempts,
         _micros(placement.expires),
         _micros(placement.enqueue_at),
         micros(item.created_at),
@@ -578,7 +531,3 @@ def _row(
 
 def _micros(at: datetime | None) -> int | None:
     return None if at is None else micros(at)
-
-
-def _next_check(now: datetime) -> int:
-    return micros(now) + seconds(SOURCE_MEMORY)

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from deadletter.core.text import shown
 from deadletter.queue_server.model import NO_LABELS, Item, item_id, unpack_labels
-from deadletter.queue_server.plans import ItemFacts
+from deadletter.queue_server.plans import ItemFacts, StoredQueue
 
 from .sql import Values, when
 
@@ -18,7 +18,7 @@ _SMALL: Final = 16_384  # bytes; larger payloads are read one by one
 # Payloads are concatenated, as the bodies of messages are.
 _READ: Final = f"""
 SELECT count(*), min(seq), max(seq), json_group_array(json_array(
-        seq, held, due, attempts, max_attempts, expires, enqueue_at, created_at,
+        seq, held, due, attempts, expires, enqueue_at, created_at,
         updated_at, source_id, hex(labels), length(payload))),
     CAST(group_concat(CASE WHEN length(payload) <= {_SMALL} THEN payload END, '')
         AS BLOB),
@@ -30,7 +30,7 @@ SELECT seq, payload FROM ({{select}}) WHERE length(payload) > {_SMALL}
 """  # noqa: S608 -- made of constants
 FACTS: Final = """
 json_group_array(json_array(
-    queue, seq, partition, state + held, attempts, max_attempts, expires, enqueue_at))
+    queue, seq, partition, state + held, attempts, expires, enqueue_at))
 """
 """The column that `read_facts` takes."""
 
@@ -39,7 +39,6 @@ _Row: TypeAlias = tuple[
     int,  # held
     int | None,  # due
     int,  # attempts
-    int,  # max_attempts
     int | None,  # expires
     int | None,  # enqueue_at
     int,  # created_at
@@ -48,7 +47,7 @@ _Row: TypeAlias = tuple[
     str,  # labels in hex, empty without any
     int,  # size of the payload
 ]
-_FactRow: TypeAlias = tuple[int, int, int, int, int, int, int | None, int | None]
+_FactRow: TypeAlias = tuple[int, int, int, int, int, int | None, int | None]
 
 _rows: Final = msgspec.json.Decoder(list[_Row]).decode
 _facts: Final = msgspec.json.Decoder(list[_FactRow]).decode
@@ -71,6 +70,7 @@ class ReadItems(Struct, frozen=True):
     rows: str  # JSON
     small: bytes  # the small payloads, one after another
     large: dict[int, bytes]  # the others, by seq
+    max_attempts: int  # of their queue
 
     def items(self) -> list[Item]:
         """Return the items in order."""
@@ -81,7 +81,7 @@ class ReadItems(Struct, frozen=True):
         found: list[tuple[int, Item]] = []
         # One loop with few calls: it runs for every item.
         for (
-            seq, held, due, attempts, max_attempts, expires, enqueue_at, created_at,
+            seq, held, due, attempts, expires, enqueue_at, created_at,
             updated_at, source_id, labels, size,
         ) in _rows(self.rows):  # fmt: skip
             if size <= _SMALL:
@@ -98,7 +98,7 @@ class ReadItems(Struct, frozen=True):
                 encoding=texts[1],
                 kind=texts[2],
                 attempts=attempts,
-                max_attempts=max_attempts,
+                max_attempts=self.max_attempts,
                 source_id=source_id and shown(source_id),
                 is_leased=held == 1,
                 lease_deadline=times[due] if held else None,
@@ -112,20 +112,23 @@ class ReadItems(Struct, frozen=True):
         return [item for _, item in found]
 
 
-def read_items(connection: sqlite3.Connection, select: str, values: Values) -> ReadItems:
-    """Return the items of a select with the columns of the table."""
+def read_items(
+    connection: sqlite3.Connection, select: str, values: Values, queue: StoredQueue
+) -> ReadItems:
+    """Return the items of a queue by a select with the columns of the table."""
     answer = connection.execute(_READ.format(select=select), values).fetchone()
     count, first, last, rows, small, some_large = answer
     read_large = _LARGE.format(select=select)
     large = connection.execute(read_large, values) if some_large else ()
-    return ReadItems(count, first, last, rows, small or b"", dict(large))
+    max_attempts = queue.queue.max_attempts
+    return ReadItems(count, first, last, rows, small or b"", dict(large), max_attempts)
 
 
 def read_facts(packed: str) -> list[tuple[int, ItemFacts]]:
     """Return facts about items with the numbers of their queues."""
     return [
-        (queue, ItemFacts(seq, partition, state, attempts, max_attempts, _at(expires), _at(at)))
-        for queue, seq, partition, state, attempts, max_attempts, expires, at in _facts(packed)
+        (queue, ItemFacts(seq, partition, state, attempts, _at(expires), _at(at)))
+        for queue, seq, partition, state, attempts, expires, at in _facts(packed)
     ]
 
 
