@@ -31,6 +31,7 @@ ACCESS: Final = "sqlite:///deadletter-access.db"
 """Where tokens are kept when neither the engine nor its office can."""
 
 OfficeDurability: TypeAlias = Literal["power-safe", "kill-safe", "none"]
+QueueCodes: TypeAlias = Literal["deadletter", "querator"]
 
 Text = Annotated[str, Meta(min_length=1, title="a text")]
 Count = Annotated[int, Meta(ge=1, title="a whole number, 1 or more")]
@@ -75,6 +76,7 @@ class Serve(Struct, frozen=True, kw_only=True):
     port: AnyPort = 8418  # 0: one that is free
     access: Literal["on", "off"] = "on"  # whether callers must show a token
     metrics: Literal["token", "open"] = "token"  # whether /metrics asks for one, too
+    queue_codes: QueueCodes = "deadletter"  # of errors under /v1
     replay_to: Names = ()  # mailboxes letters may go to besides where they came from
     body_limit: Count = 32 * 1024 * 1024  # bytes of one request
     session_hours: Hours = 12.0  # how long somebody stays signed in

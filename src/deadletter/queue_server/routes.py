@@ -26,6 +26,7 @@ from deadletter.ports import ItemStore, LetterStore
 from deadletter.server.auth.guards import admit, caller, check_seen, check_uses, door
 from deadletter.server.auth.hosts import Connection
 from deadletter.server.context import Place
+from deadletter.settings import QueueCodes
 
 from . import administration, limits, wire
 from .administration import AuditedChange, reason_of
@@ -50,6 +51,7 @@ from .wire import (
     UNKNOWN,
     CompleteRequest,
     DeleteQueue,
+    ErrorCodes,
     LeaseItem,
     LeaseReply,
     LeaseRequest,
@@ -60,6 +62,7 @@ from .wire import (
     RetryRequest,
     WireMessage,
     error_reply,
+    querator_codes,
     reply_to_error,
 )
 
@@ -85,9 +88,10 @@ async def check_queues(who: Pass, request: WireMessage, store: ItemStore) -> Non
     if isinstance(request, DeleteQueue):
         await check_uses(who, named, there)
     elif isinstance(request, QueueInfo) and request.dead_queue is not UNSET:
-        if request.dead_queue:
-            check_seen(who, request.dead_queue, queue_not_found)
-        await check_uses(who, named, there, leads_to=request.dead_queue or None)
+        dead_queue = administration.with_removed_options(request).dead_queue or None
+        if dead_queue:
+            check_seen(who, dead_queue, queue_not_found)
+        await check_uses(who, named, there, leads_to=dead_queue)
 
 
 async def _all(store: ItemStore) -> list[LeaseQueue]:
@@ -289,9 +293,12 @@ def _too_long(limit: int) -> ConfigError:
 class QueueServer:
     """Answers the calls of clients."""
 
-    def __init__(self, service: QueueService, office: LetterStore) -> None:
+    def __init__(
+        self, service: QueueService, office: LetterStore, *, codes: QueueCodes = "deadletter"
+    ) -> None:
         self._service = service
         self._office = office
+        self._codes_of = querator_codes if codes == "querator" else _no_other_codes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -307,7 +314,8 @@ class QueueServer:
             except ClientGone:
                 raise
             except Exception as error:  # noqa: BLE001 -- the one place that replies to errors
-                answer, headers_of_error = reply_to_error(error)
+                other_codes = self._codes_of(_name_of_call(scope))
+                answer, headers_of_error = reply_to_error(error, other_codes)
                 extra.update(headers_of_error)
             if not await body.discard_rest():
                 extra["connection"] = "close"
@@ -319,7 +327,7 @@ class QueueServer:
     ) -> WireMessage:
         if scope["method"] != "POST":
             return error_reply(BAD, f"method {scope['method']!a} not allowed; only POST")
-        name = scope["path"].removeprefix("/v1").strip("/")
+        name = _name_of_call(scope)
         call = CALLS.get(name)
         if call is None:
             return error_reply(UNKNOWN, f"no such method; /v1/{name[:200]}")
@@ -361,6 +369,14 @@ class QueueServer:
             gone.cancel()
 
 
+def _no_other_codes(_: str) -> ErrorCodes:
+    return {}
+
+
+def _name_of_call(scope: HTTPScope) -> str:
+    return scope["path"].removeprefix("/v1").strip("/")
+
+
 def _headers(scope: Scope) -> dict[bytes, str]:
     return {name: value.decode("latin-1") for name, value in scope["headers"]}
 
@@ -398,7 +414,7 @@ def queue_server_routes(place: Place) -> tuple[list[ASGIRouteHandler], list[Life
 
 def queue_server(place: Place, service: QueueService) -> ASGIRouteHandler:
     """Return the route of everything under /v1; access is checked inside."""
-    server = QueueServer(service, place.store)
+    server = QueueServer(service, place.store, codes=place.settings.serve.queue_codes)
 
     @asgi("/v1", is_mount=True, copy_scope=True)
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
