@@ -47,11 +47,12 @@ from .waiting_requests import TryAgain
 from .wire import (
     BAD,
     DONE,
+    NO_OTHER_CODES,
     OK,
+    QUERATOR_CODES,
     UNKNOWN,
     CompleteRequest,
     DeleteQueue,
-    ErrorCodes,
     LeaseItem,
     LeaseReply,
     LeaseRequest,
@@ -62,7 +63,6 @@ from .wire import (
     RetryRequest,
     WireMessage,
     error_reply,
-    querator_codes,
     reply_to_error,
 )
 
@@ -298,7 +298,7 @@ class QueueServer:
     ) -> None:
         self._service = service
         self._office = office
-        self._codes_of = querator_codes if codes == "querator" else _no_other_codes
+        self._other_codes = QUERATOR_CODES if codes == "querator" else NO_OTHER_CODES
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -314,8 +314,7 @@ class QueueServer:
             except ClientGone:
                 raise
             except Exception as error:  # noqa: BLE001 -- the one place that replies to errors
-                other_codes = self._codes_of(_name_of_call(scope))
-                answer, headers_of_error = reply_to_error(error, other_codes)
+                answer, headers_of_error = reply_to_error(error, self._other_codes)
                 extra.update(headers_of_error)
             if not await body.discard_rest():
                 extra["connection"] = "close"
@@ -327,7 +326,7 @@ class QueueServer:
     ) -> WireMessage:
         if scope["method"] != "POST":
             return error_reply(BAD, f"method {scope['method']!a} not allowed; only POST")
-        name = _name_of_call(scope)
+        name = scope["path"].removeprefix("/v1").strip("/")
         call = CALLS.get(name)
         if call is None:
             return error_reply(UNKNOWN, f"no such method; /v1/{name[:200]}")
@@ -367,14 +366,6 @@ class QueueServer:
             raise
         finally:
             gone.cancel()
-
-
-def _no_other_codes(_: str) -> ErrorCodes:
-    return {}
-
-
-def _name_of_call(scope: HTTPScope) -> str:
-    return scope["path"].removeprefix("/v1").strip("/")
 
 
 def _headers(scope: Scope) -> dict[bytes, str]:

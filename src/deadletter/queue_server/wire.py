@@ -299,13 +299,11 @@ DONE: Final = Reply(OK, TEXTS[OK])
 
 ErrorCodes: TypeAlias = Mapping[type[DeadLetterError], int]
 
-_QUERATOR: Final[ErrorCodes] = MappingProxyType({NotFound: BAD, ShuttingDown: FAILED})
-_QUERATOR_CREATE: Final[ErrorCodes] = MappingProxyType({**_QUERATOR, Conflict: BAD})
-
-
-def querator_codes(call: str) -> ErrorCodes:
-    """Return the codes of errors that Querator answers with another code than ours."""
-    return _QUERATOR_CREATE if call == "queues.create" else _QUERATOR
+NO_OTHER_CODES: Final[ErrorCodes] = MappingProxyType({})
+QUERATOR_CODES: Final[ErrorCodes] = MappingProxyType(
+    {NotFound: BAD, Conflict: BAD, ShuttingDown: FAILED}
+)
+"""Codes of the errors that Querator answers with another code than ours."""
 
 
 class UnreadableBody(Exception):
@@ -317,7 +315,7 @@ class UnsupportedFormat(Exception):
 
 
 def reply_to_error(
-    error: Exception, other_codes: ErrorCodes = MappingProxyType({})
+    error: Exception, other_codes: ErrorCodes = NO_OTHER_CODES
 ) -> tuple[Reply, Mapping[str, str]]:
     """Return the reply to an error and its headers; `other_codes` override ours."""
     if isinstance(error, (UnreadableBody, UnsupportedFormat)):

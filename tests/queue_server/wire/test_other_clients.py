@@ -246,11 +246,11 @@ async def test_texts_that_clients_compare(wire: Wire, served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("codes", "missing", "exists", "not_leased", "stopping"),
-    [("deadletter", 404, 409, 409, 454), ("querator", 400, 400, 409, 453)],
+    ("codes", "missing", "conflict", "stopping"),
+    [("deadletter", 404, 409, 454), ("querator", 400, 400, 453)],
 )
 async def test_codes_can_be_those_of_querator(
-    wire: Wire, served: Served, missing: int, exists: int, not_leased: int, stopping: int
+    wire: Wire, served: Served, missing: int, conflict: int, stopping: int
 ) -> None:
     await wire.create()
     await wire.produce("1")
@@ -260,8 +260,8 @@ async def test_codes_can_be_those_of_querator(
     assert (await _refusal(wire("queues.info", queue_name="none")))[0] == missing
     assert (await _refusal(wire.produce("1", queue="none")))[0] == missing
     assert (await _refusal(wire.items(partition=7)))[0] == missing
-    assert (await _refusal(wire.create()))[0] == exists
-    assert (await _refusal(wire.complete(item)))[0] == not_leased
+    assert (await _refusal(wire.create()))[0] == conflict
+    assert (await _refusal(wire.complete(item)))[0] == conflict
     assert (await _refusal(wire.create("a b")))[0] == 400
 
     waiting = asyncio.create_task(wire.lease(2, client="one", within="1m"))
