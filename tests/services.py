@@ -47,6 +47,7 @@ TOOLS = (
     Tool("mvn", "maven", "fetching Kafka", "kafka"),
     Tool("node", "nodejs", "running BullMQ"),
     Tool("npm", "npm", "fetching BullMQ", "node"),
+    Tool("go", "golang-go", "a client and a worker of the queue server in Go"),
     Tool("tmux", "tmux", "looking at the command in a real terminal"),
     Tool("strace", "strace", "making fsync fail on purpose"),
     Tool("faketime", "faketime", "clocks that step"),

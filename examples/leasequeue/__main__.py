@@ -15,8 +15,8 @@ from contextlib import AsyncExitStack
 from deadletter import ConfigError, DeadLetterError
 from deadletter.client import QueueClient
 
-from .desk import again, make_queues, resized, submit
 from .frame import film
+from .queues import again, make_queues, resized, submit
 from .server import serving
 from .settings import Settings, read
 from .worker import Worker

@@ -3,8 +3,8 @@ A farm at work, and what happens when parts of it break.
 
     PYTHONPATH=examples:tests python -m leasequeue.demo --once
 
-Everything is real: PostgreSQL, the queue server and two workers as processes, killed
-where the story says so.
+Everything is real: PostgreSQL, the queue server, a worker in Python and one in Go are
+processes, killed where the story says so. Without Go both workers are in Python.
 """
 
 import asyncio
@@ -18,25 +18,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import httpx
+
 from deadletter.client import QueueClient
 from deadletter.queue_server.model import Item
-from servers import PostgreSQL
+from servers import Missing, PostgreSQL, golang
 from stage import Process, Stage
 
-# Seconds. A lost worker is waited for so long; a frame takes half a second, and must
-# not run out of it on a machine that has much else to do.
-LEASE = 12.0
-PATIENCE = 120.0  # seconds that a step may take on such a machine
+LEASE = 12.0  # seconds until the frame of a killed worker is leased again
+PATIENCE = 120.0  # seconds that a step may take on a busy machine
 FILM, SLOW = "12", "6"
 _SERVER = re.compile(r"server (\d+) is started")
 _PYTHON = {"python": [sys.executable], "dlq": [sys.executable, "-m", "deadletter.cli"]}
-
-
 _HERE = str(Path(__file__).parent.parent)
+_GO_WORKER = Path(__file__).parent / "go_worker"
 
 
 class Farm:
-    """The processes, and the words a person types beside them."""
+    """The processes of the farm, and the commands a person types beside them."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -51,11 +50,21 @@ class Farm:
             "FARM_PAUSE": "0.2",
             "DLQ_SERVER": self.url,
         }
-        self.main = self._process()
-        self.other = self._process("worker")
+        self.main = self._ready(self.stage.process("leasequeue", env=self._environ))
+        self.stage.say("A worker in Python is ready.")
+        self.other = self._ready(self._other_worker())
 
-    def _process(self, *words: str) -> Process:
-        process = self.stage.process("leasequeue", *words, env=self._environ)
+    def _other_worker(self) -> Process:
+        try:
+            golang.find()
+        except Missing as missing:
+            self.stage.say(f"{missing}. Until then the other worker is in Python, too.")
+            return self.stage.process("leasequeue", "worker", env=self._environ)
+        program = golang.build(_GO_WORKER, self.stage.place / "go_worker")
+        self.stage.say("A worker in Go is ready.")
+        return self.stage.program("go_worker", [str(program)], env=self._environ)
+
+    def _ready(self, process: Process) -> Process:
         self.until("a worker is ready", lambda: "is ready" in process.said())
         return process
 
@@ -63,7 +72,7 @@ class Farm:
         self.stage.until(what, check, within=PATIENCE)
 
     def type(self, line: str, given: str = "") -> list[str]:
-        """Have a command carried out as a person would; what it says is shown."""
+        """Run a command as a person would, show its output, and return it."""
         self.stage.command(line)
         program, *words = shlex.split(line)
         done = subprocess.run(
@@ -80,21 +89,30 @@ class Farm:
         return said
 
     def said(self, text: str) -> int:
-        """How often the workers said something like it."""
+        """Return how often the workers logged a text that matches."""
         logs = self.main.said() + self.other.said()
         return len(re.findall(text, logs))
 
-    def lose_worker(self) -> bool:
-        """Kill the second worker, if it has a frame: the first has one at most."""
-        os.kill(self.other.pid, signal.SIGSTOP)  # it keeps what it has while we look
-        if sum(item.is_leased for item in self.items("frames")) < 2:
-            os.kill(self.other.pid, signal.SIGCONT)
-            return False
+    def freeze_worker(self) -> None:
+        """Stop the second worker while both wait, so that it keeps what it leases next."""
+        self.until("both workers are waiting", lambda: self._waiting() == 2)
+        os.kill(self.other.pid, signal.SIGSTOP)
+
+    def _waiting(self) -> int:
+        stats = httpx.post(f"{self.url}/v1/queue.stats", json={"queue_name": "frames"}).json()
+        return int(stats["logicalQueues"][0]["lease_waiting"])
+
+    def kill_worker(self) -> None:
+        """Kill the second worker as soon as it has a frame."""
+        self.until("it has a frame", self._has_frame)
         self.other.kill()
-        return True
+
+    def _has_frame(self) -> bool:
+        leased = sum(item.is_leased for item in self.items("frames"))
+        return leased == 2 or (leased == 1 and self.rendered() == 17)
 
     def items(self, queue: str) -> list[Item]:
-        """What is in a queue, as its client sees it."""
+        """Return the items of a queue."""
 
         async def ask() -> list[Item]:
             async with QueueClient(self.url, attempts=8) as client:
@@ -113,13 +131,13 @@ class Farm:
         self.stage.say(f"{count} pictures are in the folder.")
 
     def server(self) -> int:
-        """The process id of the queue server at this time."""
+        """Return the process id of the queue server."""
         return int(_SERVER.findall(self.main.said())[-1])
 
 
 def tell(stage: Stage) -> Farm:
-    """The story."""
-    stage.chapter("Two workers make a film")
+    """Run the story."""
+    stage.chapter("Two workers, in Python and in Go, make a film")
     farm = Farm(stage)
     farm.type(f"python -m leasequeue film sea {FILM} 64x48")
     farm.until_rendered(12)
@@ -127,7 +145,7 @@ def tell(stage: Stage) -> Farm:
     _dead_frames(farm)
     _killed_server(farm)
     _mended(farm)
-    stage.chapter("And what must not be")
+    stage.chapter("Invalid changes are rejected")
     farm.type("dlq queues lent update frames-dead --dead-queue frames")
     farm.type("dlq queues lent delete frames-dead --yes")
     return farm
@@ -135,14 +153,17 @@ def tell(stage: Stage) -> Farm:
 
 def _lost_worker(farm: Farm) -> None:
     stage = farm.stage
-    stage.chapter("A worker is lost with a frame in its hands")
+    stage.chapter("A worker is killed that has leased a frame")
+    farm.freeze_worker()
     farm.type(f"python -m leasequeue film slow {SLOW} 360x240")
-    farm.until("both workers have a frame", farm.lose_worker)
-    stage.say("One worker was killed (kill -9). Its lease runs out, and the frame")
+    farm.kill_worker()
+    stage.say("The second worker was killed (kill -9). Its lease expires, and the frame")
     stage.say("goes back to the end of the queue.")
     farm.until_rendered(18)
-    again = farm.said(r"slow-\d+ rendered, attempt 2")
-    stage.say(f"{again} frame took two attempts, none was lost.")
+    second = r"slow-\d+ rendered, attempt 2"
+    farm.until("the second attempt", lambda: farm.said(second))
+    again = farm.said(second)
+    stage.say(f"{again} frame took two attempts, and none was lost.")
 
 
 def _dead_frames(farm: Farm) -> None:
@@ -153,7 +174,7 @@ def _dead_frames(farm: Farm) -> None:
         """"width":"64","height":48}'"""
     )
     farm.until_dead(1)
-    stage.say("A width that is text: the worker gave it up at once.")
+    stage.say("The width is a text, so the worker declared the frame dead at once.")
     farm.type("python -m leasequeue film poster 1 9000x9000")
     farm.until_dead(2)
     tries = farm.said(r"poster-000, attempt \d: 9000 x 9000 is more than")
@@ -168,13 +189,13 @@ def _killed_server(farm: Farm) -> None:
     os.kill(before, signal.SIGKILL)
     farm.until("another server", lambda: farm.server() != before)
     same = farm.items("frames-dead") == seen
-    stage.say("kill -9, and the farm has started another one.")
-    stage.say(f"The dead frames are as they were: {'yes' if same else 'no'}.")
+    stage.say("The server was killed (kill -9), and the farm has started another one.")
+    stage.say(f"The dead frames are unchanged: {'yes' if same else 'no'}.")
 
 
 def _mended(farm: Farm) -> None:
     stage = farm.stage
-    stage.chapter("The operator mends what is dead, and asks for it again")
+    stage.chapter("The operator repairs the dead frames and requests them again")
     body, where = farm.type("dlq lease frames-dead --raw")
     id_ = where.split()[0]
     mended = body.replace('"64"', "64")
@@ -186,7 +207,7 @@ def _mended(farm: Farm) -> None:
 
 
 def main() -> int:
-    """Tell it, and stay if there is somebody to look around."""
+    """Run the story; at a terminal, keep everything running until Ctrl-C."""
     with Stage() as stage:
         farm = tell(stage)
         if sys.stdout.isatty() and "--once" not in sys.argv:

@@ -33,7 +33,7 @@ def build_tests(module: Path, program: Path) -> Path:
     return _go(module, "test", "-c", "-o", str(program), ".") or program
 
 
-def tool(module: Path, package: str, program: Path) -> Path:
+def build_tool(module: Path, package: str, program: Path) -> Path:
     """Build a program of a module that this one depends on, and return its path."""
     return _go(module, "build", "-o", str(program), package) or program
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"image"
 	"image/color"
@@ -35,6 +36,9 @@ func readFrame(payload []byte) (frame, error) {
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&found); err != nil {
 		return found, err
+	}
+	if decoder.More() {
+		return found, errors.New("more than one JSON value")
 	}
 	switch {
 	case !filmName.MatchString(found.Film):

@@ -121,7 +121,7 @@ def with_removed_options(request: QueueInfo) -> QueueInfo:
 async def list_queues(service: QueueService, request: ListQueues) -> QueueList:
     """Return queues by name, from the pivot on."""
     found = await service.store.queues(
-        pivot=limits.text("pivot", request.pivot),
+        pivot=limits.queue_name(request.pivot, "pivot") if request.pivot else "",
         limit=limits.listed(request.limit),
         namespace=limits.namespace(request.namespace) or None,
     )
@@ -251,7 +251,7 @@ async def delete_items(service: QueueService, request: DeleteItems) -> AuditedCh
     queue = limits.queue_name(request.queue_name)
     partition = limits.partition(request.partition)
     limits.not_empty("ids", request.ids)
-    ids = [limits.text("id", one) for one in request.ids]
+    ids = [limits.item_id(one) for one in request.ids]
     gone = await service.store.delete_items(queue, partition, ids)
     detail = f"{gone} of {len(ids)} items deleted from partition {partition}"
     return AuditedChange(queue, detail, DONE)

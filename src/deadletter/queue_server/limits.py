@@ -10,6 +10,8 @@ from msgspec import UNSET, UnsetType
 from deadletter.core.errors import ConfigError
 from deadletter.core.text import parse_duration
 
+from .model import item_number
+
 KILO: Final = 1024
 MEGA: Final = 1024 * KILO
 
@@ -57,6 +59,13 @@ def text(what: str, given: str) -> str:
     """Return a text that databases can store."""
     if "\0" in given:
         raise ConfigError(f"invalid {what}; it must not contain NUL")
+    return given
+
+
+def item_id(given: str) -> str:
+    """Return the id of an item, which may no longer exist."""
+    if item_number(given) is None:
+        raise ConfigError(f"invalid id {given!a}; expected the id of an item, as lists show it")
     return given
 
 

@@ -129,7 +129,7 @@ async def test_each_role_leaves_its_name_where_it_may_act_and_nothing_elsewhere(
         "queues.update": JOBS | {"max_attempts": 7},
         "queue.reload": JOBS,
         "storage/items.import": JOBS | {"items": [{"reference": "a"}]},
-        "storage/items.delete": JOBS | {"ids": ["x"]},
+        "storage/items.delete": JOBS | {"ids": ["0" * 16]},
         "queue.clear": JOBS | {"queue": True},
         "queues.delete": JOBS,
     }

@@ -186,6 +186,18 @@ async def test_empty_lists_are_rejected(wire: Wire, call: str, field: str) -> No
     assert message.startswith(f"invalid {field};")
 
 
+async def test_pivots_and_ids_that_cannot_exist_are_rejected(wire: Wire) -> None:
+    await wire.create()
+    for pivot in ("jobs~", "a b"):
+        code, message = await _refusal(wire("queues.list", pivot=pivot))
+        assert (code, message.split(";")[0]) == (400, "invalid pivot")
+
+    code, message = await _refusal(wire("storage/items.delete", queue_name="jobs", ids=["one"]))
+
+    assert (code, message.split(";")[0]) == (400, "invalid id 'one'")
+    await wire("storage/items.delete", queue_name="jobs", ids=["0" * 16])  # is no longer there
+
+
 @pytest.mark.parametrize("name", ["d" * 513, "a b", "a~b", "a\0b"])
 async def test_errors_about_the_dead_queue_name_its_field(wire: Wire, name: str) -> None:
     await wire.create()

@@ -18,7 +18,7 @@ from deadletter.client import QueueClient
 from deadletter.queue_server.model import NewItem
 from deadletter.testing.fakes import eventually
 from docs.transcript import difference
-from leasequeue import desk
+from leasequeue import queues
 from leasequeue.__main__ import main
 from leasequeue.frame import Frame, film, frame_of, item_of
 from leasequeue.picture import TooLarge, render
@@ -82,8 +82,8 @@ def settings(server_on_memory: Server, tmp_path: Path) -> Settings:
 @pytest.fixture
 async def queue(settings: Settings) -> AsyncIterator[QueueClient]:
     async with client_of(settings.url) as client:
-        await desk.make_queues(client, settings)
-        await desk.make_queues(client, settings)  # which may be done again
+        await queues.make_queues(client, settings)
+        await queues.make_queues(client, settings)  # which may be done again
         yield client
         await client.delete_queue(FRAMES)
         await client.delete_queue(DEAD)
@@ -102,8 +102,8 @@ async def _work_until(queue: QueueClient, settings: Settings, *, is_done: object
 async def test_a_worker_renders_gives_back_and_gives_up(
     queue: QueueClient, settings: Settings
 ) -> None:
-    await desk.submit(queue, film("sea", 3, 8, 6))
-    await desk.submit(queue, film("poster", 1, 20, 20))
+    await queues.submit(queue, film("sea", 3, 8, 6))
+    await queues.submit(queue, film("poster", 1, 20, 20))
     await queue.produce(FRAMES, [NewItem(b"no frame", reference="mistyped")])
 
     async def is_done() -> bool:
@@ -121,7 +121,7 @@ async def test_a_worker_renders_gives_back_and_gives_up(
 async def test_repairable_dead_jobs_are_requested_again(
     queue: QueueClient, settings: Settings
 ) -> None:
-    await desk.submit(queue, film("poster", 2, 20, 20))
+    await queues.submit(queue, film("poster", 2, 20, 20))
     await queue.produce(FRAMES, [NewItem(b"no frame", reference="mistyped")])
 
     async def is_dead() -> bool:
@@ -129,7 +129,7 @@ async def test_repairable_dead_jobs_are_requested_again(
 
     await _work_until(queue, settings, is_done=is_dead)
 
-    sent = await desk.again(queue, desk.resized(8, 6))
+    sent = await queues.again(queue, queues.resized(8, 6))
 
     assert sorted(frame.name for frame in sent) == ["poster-000", "poster-001"]
     (left,) = await queue.items(DEAD)
@@ -147,7 +147,7 @@ async def test_a_worker_that_is_told_to_stop_holds_no_lease(
     stop.set()
     await asyncio.wait_for(working, WITHIN)
 
-    await desk.submit(queue, [SMALL])
+    await queues.submit(queue, [SMALL])
     lent = await queue.lease(FRAMES, wait=WITHIN)
     assert lent.items[0].attempts == 1
 
@@ -208,6 +208,7 @@ def test_invalid_commands_are_explained(
 @pytest.mark.engines
 @pytest.mark.xdist_group("postgresql_server")
 @pytest.mark.slow
+@pytest.mark.usefixtures("go")
 def test_the_demo_tells_what_the_page_shows() -> None:
     page = (EXAMPLES / "leasequeue" / "README.md").read_text()
     shown = page.partition("```text\n")[2].partition("\n```")[0]
@@ -235,6 +236,8 @@ def test_the_page_shows_the_code_as_it_is() -> None:
     shown = page.partition("```python\n")[2].partition("```")[0]
 
     assert shown.strip() in (EXAMPLES / "leasequeue" / "worker.py").read_text()
+    shown = page.partition("```go\n")[2].partition("```")[0]
+    assert shown.strip() in (EXAMPLES / "leasequeue" / "go_worker" / "main.go").read_text()
     for name in Settings.__struct_fields__:
         default = json.dumps(getattr(Settings(), name)).strip('"')
         line = next(line for line in page.splitlines() if f"`FARM_{name.upper()}`" in line)

@@ -10,8 +10,7 @@ import pytest
 from grpc_tools import protoc
 
 import deadletter.queue_server.routes
-from servers import Missing, golang
-from servers.fixtures import do_without
+from servers import golang
 from systems.leasequeue.rig import Server
 
 HERE = Path(__file__).parent / "go_client"
@@ -20,17 +19,14 @@ TESTS = ("TestItemsLiveAndDie", "TestErrorsHaveTheirCodes", "TestOptionsAreRemov
 
 
 @pytest.fixture(scope="session")
-def go_tests(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def go_tests(go: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Go tests as a program, with messages generated from the .proto."""
-    try:
-        golang.find()
-    except Missing as missing:
-        do_without(missing)
+    assert go.exists()
     module = tmp_path_factory.mktemp("go") / "go_client"
     shutil.copytree(HERE, module)
     (module / "querator").mkdir()
     package = "google.golang.org/protobuf/cmd/protoc-gen-go"
-    plugin = golang.tool(module, package, module / "protoc-gen-go")
+    plugin = golang.build_tool(module, package, module / "protoc-gen-go")
     known = Path(grpc_tools.__file__).parent / "_proto"
     words = [
         *(f"-I{PROTO.parent}", f"-I{known}", f"--plugin=protoc-gen-go={plugin}"),
