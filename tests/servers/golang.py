@@ -25,17 +25,20 @@ def find() -> Path:
 
 def build(module: Path, program: Path) -> Path:
     """Build the program in a module, and return its path."""
-    return _go(module, "build", "-o", str(program), ".") or program
+    _go(module, "build", "-o", str(program), ".")
+    return program
 
 
 def build_tests(module: Path, program: Path) -> Path:
     """Build the tests of a module as a program, and return its path."""
-    return _go(module, "test", "-c", "-o", str(program), ".") or program
+    _go(module, "test", "-c", "-o", str(program), ".")
+    return program
 
 
 def build_tool(module: Path, package: str, program: Path) -> Path:
     """Build a program of a module that this one depends on, and return its path."""
-    return _go(module, "build", "-o", str(program), package) or program
+    _go(module, "build", "-o", str(program), package)
+    return program
 
 
 def _go(module: Path, *words: str) -> None:

@@ -337,11 +337,12 @@ def read(body: bytes, form: WireFormat, kind: type[S]) -> S:
         if form is WireFormat.PROTOBUF:
             return unpack(body, kind)
         try:
-            return _decoder(kind)(body)
+            found: S = _decoder(kind)(body)
         except msgspec.ValidationError:  # it is JSON, but not as strict as ours
-            return _read_leniently(body, kind)
+            found = _read_leniently(body, kind)
     except (ValueError, OverflowError) as error:  # errors of msgspec are ValueErrors as well
         raise UnreadableBody(f"the body is not readable; {error}") from error
+    return found
 
 
 def _read_leniently(body: bytes, kind: type[S]) -> S:
