@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -97,17 +97,24 @@ class Stage:
         self, module: str, *arguments: str, env: Mapping[str, str] | None = None
     ) -> Process:
         """Run `python -m module` beside us; it sees the examples, not the tests."""
-        log = self.place / f"{len(self._processes)}-{module}.log"
+        command = [sys.executable, "-m", module, *arguments]
+        return self.program(module, command, env={"PYTHONPATH": str(HERE), **(env or {})})
+
+    def program(
+        self, name: str, command: Sequence[str], *, env: Mapping[str, str] | None = None
+    ) -> Process:
+        """Run a program beside us."""
+        log = self.place / f"{len(self._processes)}-{name}.log"
         with log.open("wb") as out:
             running = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 cwd=self.place,
-                env={**os.environ, "PYTHONPATH": str(HERE), **(env or {})},
+                env={**os.environ, **(env or {})},
             )
-        process = Process(module, running, log)
+        process = Process(name, running, log)
         self._ending.callback(process.kill)
         self._processes.append(process)
         return process

@@ -50,6 +50,7 @@ TOOLS = (
     Tool("go", "golang-go", "building Consul", "consul"),
     Tool("node", "nodejs", "running BullMQ"),
     Tool("npm", "npm", "fetching BullMQ", "node"),
+    Tool("go", "golang-go", "a client and a worker of the queue server in Go"),
     Tool("tmux", "tmux", "looking at the command in a real terminal"),
     Tool("strace", "strace", "making fsync fail on purpose"),
     Tool("faketime", "faketime", "clocks that step"),

@@ -3,8 +3,8 @@ The story of a render farm: films, a lost worker, dead frames, and their repair.
 
     PYTHONPATH=examples:tests python -m leasequeue.demo --once
 
-PostgreSQL, the queue server and two workers run as processes of their own, and are
-killed where the story says so.
+Everything is real: PostgreSQL, the queue server, a worker in Python and one in Go are
+processes, killed where the story says so. Without Go both workers are in Python.
 """
 
 import asyncio
@@ -18,24 +18,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import httpx
+
 from deadletter.client import QueueClient
 from deadletter.queue_server.model import Item
-from servers import PostgreSQL
+from servers import Missing, PostgreSQL, golang
 from stage import Process, Stage
 
-# Seconds. A frame takes half a second, but may take much longer on a busy machine.
-LEASE = 12.0
-PATIENCE = 120.0  # seconds that one step may take
+LEASE = 12.0  # seconds until the frame of a killed worker is leased again
+PATIENCE = 120.0  # seconds that a step may take on a busy machine
 FILM, SLOW = "12", "6"
 _SERVER = re.compile(r"started server (\d+)")
 _PYTHON = {"python": [sys.executable], "dlq": [sys.executable, "-m", "deadletter.cli"]}
-
-
 _HERE = str(Path(__file__).parent.parent)
+_GO_WORKER = Path(__file__).parent / "go_worker"
 
 
 class Farm:
-    """The processes of the farm, and the commands that a person types."""
+    """The processes of the farm, and the commands a person types beside them."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -50,11 +50,21 @@ class Farm:
             "FARM_PAUSE": "0.2",
             "DLQ_SERVER": self.url,
         }
-        self.main = self._process()
-        self.other = self._process("worker")
+        self.main = self._ready(self.stage.process("leasequeue", env=self._environ))
+        self.stage.say("A worker in Python is ready.")
+        self.other = self._ready(self._other_worker())
 
-    def _process(self, *words: str) -> Process:
-        process = self.stage.process("leasequeue", *words, env=self._environ)
+    def _other_worker(self) -> Process:
+        try:
+            golang.find()
+        except Missing as missing:
+            self.stage.say(f"{missing}. Until then the other worker is in Python, too.")
+            return self.stage.process("leasequeue", "worker", env=self._environ)
+        program = golang.build(_GO_WORKER, self.stage.place / "go_worker")
+        self.stage.say("A worker in Go is ready.")
+        return self.stage.program("go_worker", [str(program)], env=self._environ)
+
+    def _ready(self, process: Process) -> Process:
         self.until("a worker is ready", lambda: "is ready" in process.said())
         return process
 
@@ -62,7 +72,7 @@ class Farm:
         self.stage.until(what, check, within=PATIENCE)
 
     def type(self, line: str, given: str = "") -> list[str]:
-        """Run a command, and show its output; return the lines."""
+        """Run a command as a person would, show its output, and return it."""
         self.stage.command(line)
         program, *words = shlex.split(line)
         done = subprocess.run(
@@ -79,18 +89,27 @@ class Farm:
         return said
 
     def said(self, text: str) -> int:
-        """Return how often a pattern is in the output of the workers."""
+        """Return how often the workers logged a text that matches."""
         logs = self.main.said() + self.other.said()
         return len(re.findall(text, logs))
 
-    def lose_worker(self) -> bool:
-        """Kill the second worker if it has a frame; return whether it was killed."""
-        os.kill(self.other.pid, signal.SIGSTOP)  # it keeps its frame meanwhile
-        if sum(item.is_leased for item in self.items("frames")) < 2:
-            os.kill(self.other.pid, signal.SIGCONT)
-            return False
+    def freeze_worker(self) -> None:
+        """Stop the second worker while both wait, so that it keeps what it leases next."""
+        self.until("both workers are waiting", lambda: self._waiting() == 2)
+        os.kill(self.other.pid, signal.SIGSTOP)
+
+    def _waiting(self) -> int:
+        stats = httpx.post(f"{self.url}/v1/queue.stats", json={"queue_name": "frames"}).json()
+        return int(stats["logicalQueues"][0]["lease_waiting"])
+
+    def kill_worker(self) -> None:
+        """Kill the second worker as soon as it has a frame."""
+        self.until("it has a frame", self._has_frame)
         self.other.kill()
-        return True
+
+    def _has_frame(self) -> bool:
+        leased = sum(item.is_leased for item in self.items("frames"))
+        return leased == 2 or (leased == 1 and self.rendered() == 17)
 
     def items(self, queue: str) -> list[Item]:
         """Return the items of a queue."""
@@ -117,8 +136,8 @@ class Farm:
 
 
 def tell(stage: Stage) -> Farm:
-    """Run the story; return the farm."""
-    stage.chapter("Two workers make a film")
+    """Run the story."""
+    stage.chapter("Two workers, in Python and in Go, make a film")
     farm = Farm(stage)
     farm.type(f"python -m leasequeue film sea {FILM} 64x48")
     farm.until_rendered(12)
@@ -126,7 +145,7 @@ def tell(stage: Stage) -> Farm:
     _dead_frames(farm)
     _killed_server(farm)
     _mended(farm)
-    stage.chapter("Changes that the server rejects")
+    stage.chapter("Invalid changes are rejected")
     farm.type("dlq queues lent update frames-dead --dead-queue frames")
     farm.type("dlq queues lent delete frames-dead --yes")
     return farm
@@ -134,14 +153,17 @@ def tell(stage: Stage) -> Farm:
 
 def _lost_worker(farm: Farm) -> None:
     stage = farm.stage
-    stage.chapter("A worker is killed while it renders")
+    stage.chapter("A worker is killed that has leased a frame")
+    farm.freeze_worker()
     farm.type(f"python -m leasequeue film slow {SLOW} 360x240")
-    farm.until("both workers have a frame", farm.lose_worker)
-    stage.say("One worker was killed (kill -9). Its lease expires, and the frame")
-    stage.say("returns to the end of the queue.")
+    farm.kill_worker()
+    stage.say("The second worker was killed (kill -9). Its lease expires, and the frame")
+    stage.say("goes back to the end of the queue.")
     farm.until_rendered(18)
-    again = farm.said(r"slow-\d+ rendered, attempt 2")
-    stage.say(f"{again} frame took two attempts. No frame was lost.")
+    second = r"slow-\d+ rendered, attempt 2"
+    farm.until("the second attempt", lambda: farm.said(second))
+    again = farm.said(second)
+    stage.say(f"{again} frame took two attempts, and none was lost.")
 
 
 def _dead_frames(farm: Farm) -> None:
@@ -152,7 +174,7 @@ def _dead_frames(farm: Farm) -> None:
         """"width":"64","height":48}'"""
     )
     farm.until_dead(1)
-    stage.say("Its width is text: the worker declared it dead at once.")
+    stage.say("The width is a text, so the worker declared the frame dead at once.")
     farm.type("python -m leasequeue film poster 1 9000x9000")
     farm.until_dead(2)
     tries = farm.said(r"poster-000, attempt \d: 9000 x 9000 is more than")
@@ -167,15 +189,15 @@ def _killed_server(farm: Farm) -> None:
     os.kill(before, signal.SIGKILL)
     farm.until("another server", lambda: farm.server() != before)
     same = farm.items("frames-dead") == seen
-    stage.say("It was killed (kill -9), and the farm has started another one.")
-    stage.say(f"The dead frames are {'unchanged' if same else 'CHANGED'}.")
+    stage.say("The server was killed (kill -9), and the farm has started another one.")
+    stage.say(f"The dead frames are unchanged: {'yes' if same else 'no'}.")
 
 
 def _mended(farm: Farm) -> None:
     stage = farm.stage
-    stage.chapter("The operator repairs dead frames and requests them again")
-    body, location = farm.type("dlq lease frames-dead --raw")
-    id_ = location.split()[0]
+    stage.chapter("The operator repairs the dead frames and requests them again")
+    body, where = farm.type("dlq lease frames-dead --raw")
+    id_ = where.split()[0]
     mended = body.replace('"64"', "64")
     farm.type("dlq produce frames --reference sea-012 --file -", given=mended)
     farm.type(f"dlq complete frames-dead {id_}")
@@ -185,7 +207,7 @@ def _mended(farm: Farm) -> None:
 
 
 def main() -> int:
-    """Run the story; at a terminal, keep the farm running afterwards."""
+    """Run the story; at a terminal, keep everything running until Ctrl-C."""
     with Stage() as stage:
         farm = tell(stage)
         if sys.stdout.isatty() and "--once" not in sys.argv:

@@ -31,6 +31,7 @@ ACCESS: Final = "sqlite:///deadletter-access.db"
 """The default store of tokens, if neither the engine nor its office can keep them."""
 
 OfficeDurability: TypeAlias = Literal["power-safe", "kill-safe", "none"]
+QueueCodes: TypeAlias = Literal["deadletter", "querator"]
 
 Text = Annotated[str, Meta(min_length=1, title="a text")]
 Count = Annotated[int, Meta(ge=1, title="a whole number, 1 or more")]
@@ -75,6 +76,7 @@ class Serve(Struct, frozen=True, kw_only=True):
     port: AnyPort = 8418  # 0: a free port
     access: Literal["on", "off"] = "on"  # whether callers need a token
     metrics: Literal["token", "open"] = "token"  # whether /metrics needs a token, too
+    queue_codes: QueueCodes = "deadletter"  # of errors under /v1
     replay_to: Names = ()  # mailboxes to which replays may send letters, besides their own
     body_limit: Count = 32 * 1024 * 1024  # bytes of one request
     session_hours: Hours = 12.0  # length of a session

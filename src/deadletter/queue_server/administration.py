@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, TypeVar
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from deadletter.core.errors import ConfigError
 from deadletter.core.policy import LimitMode
@@ -42,6 +42,11 @@ from .wire import (
 
 REASON_HEADER: Final = b"dlq-reason"
 LONGEST: Final = 4_000  # characters, as of reasons elsewhere
+
+# Clients that omit zero values use these in an update to remove an option. Neither is
+# valid as a value.
+NO_DEAD_QUEUE: Final = "~"
+NO_MAX_ATTEMPTS: Final = -(2**31)
 
 
 class AuditedChange(Struct, frozen=True):
@@ -88,6 +93,7 @@ async def create_queue(service: QueueService, request: QueueInfo) -> AuditedChan
 async def update_queue(service: QueueService, request: QueueInfo) -> AuditedChange:
     """Change the given options of a queue; the others stay unchanged."""
     old = await service.store.queue(limits.queue_name(request.queue_name))
+    request = with_removed_options(request)
     lease = _or(request.lease_timeout, format_duration(old.lease_timeout))
     expire = _or(request.expire_timeout, format_duration(old.expire_timeout))
     queue = LeaseQueue(
@@ -106,10 +112,19 @@ async def update_queue(service: QueueService, request: QueueInfo) -> AuditedChan
     return AuditedChange(queue.name, _options(queue), DONE)
 
 
+def with_removed_options(request: QueueInfo) -> QueueInfo:
+    """Return an update in which options to be removed have their zero values."""
+    if request.dead_queue == NO_DEAD_QUEUE:
+        request = structs.replace(request, dead_queue="")
+    if request.max_attempts == NO_MAX_ATTEMPTS:
+        request = structs.replace(request, max_attempts=0)
+    return request
+
+
 async def list_queues(service: QueueService, request: ListQueues) -> QueueList:
     """Return queues by name, from the pivot on."""
     found = await service.store.queues(
-        pivot=limits.text("pivot", request.pivot),
+        pivot=limits.queue_name(request.pivot, "pivot") if request.pivot else "",
         limit=limits.listed(request.limit),
         namespace=limits.namespace(request.namespace) or None,
     )
@@ -159,7 +174,7 @@ async def clear(service: QueueService, request: ClearRequest) -> AuditedChange:
     """Delete waiting or scheduled items of a queue, or both."""
     queue = limits.queue_name(request.queue_name)
     if not (request.queue or request.scheduled):
-        raise ConfigError("invalid request; one of 'queue' and 'scheduled' must be true")
+        raise ConfigError("invalid queue; one of 'queue' and 'scheduled' must be true, or both")
     which = {
         "waiting": request.queue,
         "scheduled": request.scheduled,
@@ -208,7 +223,7 @@ def _options(queue: LeaseQueue) -> str:
 
 
 def _dead_queue(name: str) -> str | None:
-    return limits.queue_name(name) if name else None
+    return limits.queue_name(name, "dead_queue") if name else None
 
 
 def _or(given: T | UnsetType, otherwise: T) -> T:
@@ -229,6 +244,7 @@ async def import_items(service: QueueService, request: ImportItems) -> AuditedCh
     """Add items as they are."""
     queue = limits.queue_name(request.queue_name)
     partition = limits.partition(request.partition)
+    limits.not_empty("items", request.items)
     now = service.clock.now()
     items = [_item(item, now) for item in request.items]
     added = await service.import_items(queue, partition, items)
@@ -240,7 +256,8 @@ async def delete_items(service: QueueService, request: DeleteItems) -> AuditedCh
     """Delete items, leased or not; missing items are ignored."""
     queue = limits.queue_name(request.queue_name)
     partition = limits.partition(request.partition)
-    ids = [limits.text("id", one) for one in request.ids]
+    limits.not_empty("ids", request.ids)
+    ids = [limits.item_id(one) for one in request.ids]
     gone = await service.store.delete_items(queue, partition, ids)
     detail = f"{gone} of {len(ids)} items deleted from partition {partition}"
     return AuditedChange(queue, detail, DONE)

@@ -1,6 +1,9 @@
 """
 JSON and protobuf: the format of a body, and the format of its reply.
 
+JSON is read strictly, which is fast. What that rejects is read once more by the rules of
+protobuf's JSON mapping: names in camelCase, null for a missing field, numbers as texts.
+
 Readers and writers of protobuf are built once for each type; a difference between a type
 and its protobuf message fails then, and not when a client sends one. Writers put fields
 directly into bytes: making protobuf messages of a hundred leased items takes longer than
@@ -19,13 +22,14 @@ import msgspec
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
-from msgspec import UNSET, structs
+from msgspec import UNSET, UnsetType, structs
 
 from deadletter.core.text import encode_document
 
 from . import querator_pb2 as pb
 from . import wire
-from .wire import LeaseItem, UnreadableBody, UnsupportedFormat, WireMessage
+from .json_mapping import to_plain_names
+from .wire import LeaseItem, StorageItem, UnreadableBody, UnsupportedFormat, WireMessage
 
 Kind = TypeVar("Kind", bound=wire.WireMessage)
 Getter: TypeAlias = Callable[[Any], Any]
@@ -142,6 +146,7 @@ Put: TypeAlias = Callable[[Any], bytes]
 Field: TypeAlias = Any  # a FieldDescriptor, whichever of protobuf's it is
 
 _SIZED: Final = 2  # wire type of fields with a length
+_NO_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)  # the zero time of Go
 
 
 def pack(value: WireMessage) -> bytes:
@@ -156,12 +161,15 @@ def _writer(kind: type[WireMessage]) -> Put:
     fields.sort(key=lambda field: field[0].number)
     take = attributes_getter([ours for _, ours in fields])
     puts = [_put(field) for field, _ in fields]
-    empties = [_sends_empty(field) for field, _ in fields]
-    if any(empties):
+    optional = [bool(field.has_presence and field.message_type is None) for field, _ in fields]
+    always = [_is_deadline(field) for field, _ in fields]
+    if any(optional) or any(always):
         return lambda value: b"".join(
             put(one)
-            for one, put, is_sent in zip(take(value), puts, empties, strict=True)
-            if one or (is_sent and one is not UNSET)
+            for one, put, if_set, in_any_case in zip(
+                take(value), puts, optional, always, strict=True
+            )
+            if one or in_any_case or (if_set and one is not UNSET)
         )
 
     def write(value: WireMessage) -> bytes:
@@ -171,9 +179,14 @@ def _writer(kind: type[WireMessage]) -> Put:
     return write
 
 
-def _sends_empty(field: Field) -> bool:
-    """Return whether a field is sent although it is empty."""
-    return bool(field.has_presence and field.message_type is None)
+def _is_deadline(field: Field) -> bool:
+    """
+    Return whether a field is a deadline that every stored item has, also without a time.
+
+    Clients in Go read a missing time as 1970, and the year 1 as no time.
+    """
+    in_item = field.containing_type is message_of(StorageItem).DESCRIPTOR
+    return in_item and field.name in {"lease_deadline", "expire_deadline"}
 
 
 def _put(field: Field) -> Put:
@@ -187,7 +200,8 @@ def _put(field: Field) -> Put:
         names, texts = (_put_one(one) for one in message.fields)
         return partial(_put_map, tag, names, texts)
     if message is Timestamp.DESCRIPTOR:
-        return partial(_put_time, tag)
+        put_time = partial(_put_time, tag)
+        return partial(_put_deadline, put_time) if _is_deadline(field) else put_time
     if message is message_of(LeaseItem).DESCRIPTOR:
         return partial(_put_leased, tag)
     return partial(_put_messages, tag)
@@ -255,6 +269,10 @@ def _put_map(tag: bytes, name: Put, text: Put, given: Mapping[str, str]) -> byte
     return b"".join([_put_bytes(tag, pair) for pair in pairs])
 
 
+def _put_deadline(put: Put, time: datetime | UnsetType | None) -> bytes:
+    return put(time or _NO_TIME)
+
+
 @lru_cache(256)
 def _put_time(tag: bytes, time: datetime) -> bytes:
     # Items leased together have one deadline, and making a stamp takes long.
@@ -318,10 +336,22 @@ def read(body: bytes, form: WireFormat, kind: type[S]) -> S:
     try:
         if form is WireFormat.PROTOBUF:
             return unpack(body, kind)
-        found: S = _decoder(kind)(body)
+        try:
+            found: S = _decoder(kind)(body)
+        except msgspec.ValidationError:  # it is JSON, but not as strict as ours
+            found = _read_leniently(body, kind)
     except (ValueError, OverflowError) as error:  # errors of msgspec are ValueErrors as well
         raise UnreadableBody(f"the body is not readable; {error}") from error
     return found
+
+
+def _read_leniently(body: bytes, kind: type[S]) -> S:
+    """Return the value of a message in protobuf's JSON mapping; raises ValueError."""
+    try:
+        document = to_plain_names(msgspec.json.decode(body), message_of(kind))
+        return msgspec.convert(document, kind)
+    except RecursionError:
+        raise ValueError("JSON is nested too deeply") from None
 
 
 def write(value: WireMessage, form: WireFormat) -> bytes:

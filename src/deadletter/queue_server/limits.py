@@ -11,6 +11,8 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.policy import LimitMode
 from deadletter.core.text import parse_duration
 
+from .model import item_number
+
 KILO: Final = 1024
 MEGA: Final = 1024 * KILO
 
@@ -27,15 +29,17 @@ SHORTEST: Final = 0.01  # seconds; a request has to wait longer
 LONGEST: Final = 15 * 60.0
 
 
-def queue_name(name: str) -> str:
-    """Return the name of a queue."""
+def queue_name(name: str, what: str = "queue_name") -> str:
+    """Return the name of a queue; `what` is the field that has it."""
     if not name:
-        raise ConfigError("invalid queue_name; it cannot be empty")
+        raise ConfigError(f"invalid {what}; it must have 1 to {NAME} characters, got none")
     if len(name) > NAME:
-        raise ConfigError(f"invalid queue_name; it is longer than {NAME} characters")
+        raise ConfigError(
+            f"invalid {what}; it must have at most {NAME} characters, got {len(name):,}"
+        )
     if "~" in name or any(letter.isspace() for letter in name):
-        raise ConfigError("invalid queue_name; it must contain neither white space nor '~'")
-    return text("queue_name", name)
+        raise ConfigError(f"invalid {what}; it must contain neither white space nor '~'")
+    return text(what, name)
 
 
 def namespace(name: str) -> str:
@@ -53,9 +57,16 @@ def reference(given: str) -> str:
 
 
 def text(what: str, given: str) -> str:
-    """Any text that databases can keep."""
+    """Return a text that databases can store."""
     if "\0" in given:
         raise ConfigError(f"invalid {what}; it must not contain NUL")
+    return given
+
+
+def item_id(given: str) -> str:
+    """Return the id of an item, which may no longer exist."""
+    if item_number(given) is None:
+        raise ConfigError(f"invalid id {given!a}; expected the id of an item, as lists show it")
     return given
 
 
@@ -83,7 +94,7 @@ def partitions(given: int) -> int:
 def partition(given: int) -> int:
     """Return the number of a partition, counted from 0."""
     if given < 0:
-        raise ConfigError("invalid partition; it cannot be negative")
+        raise ConfigError("invalid partition; it must be 0 or more")
     return given
 
 
@@ -112,7 +123,13 @@ def request_timeout(given: str) -> float:
 def lease_within_expiry(lease: float, expire: float) -> None:
     """Check that an item cannot expire during its first lease."""
     if lease > expire:
-        raise ConfigError("invalid lease_timeout; it cannot be longer than expire_timeout")
+        raise ConfigError("invalid lease_timeout; it must be at most expire_timeout")
+
+
+def not_empty(what: str, given: Sequence[object]) -> None:
+    """Check that a list has an element."""
+    if not given:
+        raise ConfigError(f"invalid {what}; it must have at least 1 element, got none")
 
 
 def batch(what: str, given: Sequence[object]) -> None:

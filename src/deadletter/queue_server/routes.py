@@ -26,6 +26,7 @@ from deadletter.ports import ItemStore, LetterStore
 from deadletter.server.auth.guards import admit, authenticator, caller, check_seen, check_uses
 from deadletter.server.auth.hosts import Connection
 from deadletter.server.context import ServerContext
+from deadletter.settings import QueueCodes
 
 from . import administration, limits, wire
 from .administration import AuditedChange, reason_of
@@ -46,7 +47,9 @@ from .waiting_requests import TryAgain
 from .wire import (
     BAD,
     DONE,
+    NO_OTHER_CODES,
     OK,
+    QUERATOR_CODES,
     UNKNOWN,
     CompleteRequest,
     DeleteQueue,
@@ -85,9 +88,10 @@ async def check_queues(who: Identity, request: WireMessage, store: ItemStore) ->
     if isinstance(request, DeleteQueue):
         await check_uses(who, named, there)
     elif isinstance(request, QueueInfo) and request.dead_queue is not UNSET:
-        if request.dead_queue:
-            check_seen(who, request.dead_queue, queue_not_found)
-        await check_uses(who, named, there, leads_to=request.dead_queue or None)
+        dead_queue = administration.with_removed_options(request).dead_queue or None
+        if dead_queue:
+            check_seen(who, dead_queue, queue_not_found)
+        await check_uses(who, named, there, leads_to=dead_queue)
 
 
 async def _all(store: ItemStore) -> list[LeaseQueue]:
@@ -289,9 +293,12 @@ def _too_long(limit: int) -> ConfigError:
 class QueueServer:
     """Answers the calls of clients."""
 
-    def __init__(self, service: QueueService, office: LetterStore) -> None:
+    def __init__(
+        self, service: QueueService, office: LetterStore, *, codes: QueueCodes = "deadletter"
+    ) -> None:
         self._service = service
         self._office = office
+        self._other_codes = QUERATOR_CODES if codes == "querator" else NO_OTHER_CODES
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -307,7 +314,7 @@ class QueueServer:
             except ClientGone:
                 raise
             except Exception as error:  # noqa: BLE001 -- the one place that replies to errors
-                answer, headers_of_error = reply_to_error(error)
+                answer, headers_of_error = reply_to_error(error, self._other_codes)
                 extra.update(headers_of_error)
             if not await body.discard_rest():
                 extra["connection"] = "close"
@@ -398,7 +405,7 @@ def queue_server_routes(place: ServerContext) -> tuple[list[ASGIRouteHandler], l
 
 def queue_server(place: ServerContext, service: QueueService) -> ASGIRouteHandler:
     """Return the route of everything under /v1; access is checked inside."""
-    server = QueueServer(service, place.store)
+    server = QueueServer(service, place.store, codes=place.settings.serve.queue_codes)
 
     @asgi("/v1", is_mount=True, copy_scope=True)
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

@@ -24,9 +24,22 @@ class TryAgain(DeadLetterError):
     """Nothing of the request was applied, and sending it again may help."""
 
 
+class ShuttingDown(TryAgain):
+    """The server is stopping."""
+
+
+# Clients compare these texts, so they are part of the wire.
+REQUEST_TIMEOUT: Final = "request timeout; no items are in the queue, try again"
+DUPLICATE_CLIENT: Final = (
+    "duplicate client id; a client cannot make multiple leased requests to the same queue"
+)
+SHUTTING_DOWN: Final = "queue is shutting down"
+OVERLOADED: Final = "queue is overloaded; try again later"
+
+
 def overloaded() -> TryAgain:
     """Return the error for a queue with too many waiting requests."""
-    return TryAgain("queue is overloaded; try again later")
+    return TryAgain(OVERLOADED)
 
 
 def timed_out() -> TryAgain:
@@ -36,12 +49,12 @@ def timed_out() -> TryAgain:
 
 def nothing_to_lease() -> TryAgain:
     """Return the error for a lease request that waited in vain."""
-    return TryAgain("request timeout; no items are in the queue, try again")
+    return TryAgain(REQUEST_TIMEOUT)
 
 
 def shutting_down() -> TryAgain:
     """Return the error for requests to a server that is stopping."""
-    return TryAgain("queue is shutting down; try again")
+    return ShuttingDown(SHUTTING_DOWN)
 
 
 Request = TypeVar("Request")
@@ -219,7 +232,7 @@ class WaitingLine:
         it when the client has gone.
         """
         if client in self._waiting:
-            raise ConfigError("duplicate client id; one lease request per client and queue")
+            raise ConfigError(DUPLICATE_CLIENT)
         if len(self._waiting) >= MAX_WAITING:
             raise overloaded()
         loop = asyncio.get_running_loop()

@@ -1,14 +1,14 @@
 """
 Messages of the wire as values, and the replies to errors.
 
-One type serves JSON and protobuf: the names are those of `querator.proto`. In JSON an
-unknown name is an error, since it is probably a typing mistake.
+One type serves JSON and protobuf: the names are those of `querator.proto`, or the same in
+camelCase. In JSON an unknown name is an error, since it is probably a typing mistake.
 """
 
 from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 from litestar.exceptions import HTTPException
 from msgspec import UNSET, Meta, Struct, UnsetType, field
@@ -23,7 +23,7 @@ from deadletter.core.errors import (
 )
 from deadletter.server.problems import problem_of
 
-from .waiting_requests import TryAgain
+from .waiting_requests import ShuttingDown, TryAgain
 
 Int = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Time = Annotated[datetime, Meta(tz=True)]
@@ -262,10 +262,9 @@ class DeleteItems(WireMessage, frozen=True):
 
 OK: Final = 200
 BAD: Final = 400
-UNREADABLE: Final = 452
 FAILED: Final = 453
 AGAIN: Final = 454
-UNANSWERABLE: Final = 455
+CONTENT: Final = 455  # 452 is not here: Go clients raise it without sending anything
 INTERNAL: Final = 500
 UNKNOWN: Final = 501
 
@@ -278,10 +277,9 @@ TEXTS: Final = MappingProxyType(
         404: "Not Found",
         409: "Conflict",
         429: "Too Many Requests",
-        UNREADABLE: "Client Content Error",
         FAILED: "Request Failed",
         AGAIN: "Retry Request",
-        UNANSWERABLE: "Client Error",
+        CONTENT: "Client Content Error",
         INTERNAL: "Internal Service Error",
         UNKNOWN: "Not Implemented",
     }
@@ -300,6 +298,14 @@ _TABLE: Final[tuple[tuple[type[DeadLetterError], int, str | None], ...]] = (
 )
 DONE: Final = Reply(OK, TEXTS[OK])
 
+ErrorCodes: TypeAlias = Mapping[type[DeadLetterError], int]
+
+NO_OTHER_CODES: Final[ErrorCodes] = MappingProxyType({})
+QUERATOR_CODES: Final[ErrorCodes] = MappingProxyType(
+    {NotFound: BAD, Conflict: BAD, ShuttingDown: FAILED}
+)
+"""Codes of the errors that Querator answers with another code than ours."""
+
 
 class UnreadableBody(Exception):
     """The body, or its Content-Type, is not readable."""
@@ -309,18 +315,20 @@ class UnsupportedFormat(Exception):
     """The client accepts no format that the server can write."""
 
 
-def reply_to_error(error: Exception) -> tuple[Reply, Mapping[str, str]]:
-    """Return the reply to an error and its headers."""
-    if isinstance(error, UnreadableBody):
-        return error_reply(UNREADABLE, str(error)), {}
-    if isinstance(error, UnsupportedFormat):
-        return error_reply(UNANSWERABLE, str(error)), {}
+def reply_to_error(
+    error: Exception, other_codes: ErrorCodes = NO_OTHER_CODES
+) -> tuple[Reply, Mapping[str, str]]:
+    """Return the reply to an error and its headers; `other_codes` override ours."""
+    if isinstance(error, (UnreadableBody, UnsupportedFormat)):
+        return error_reply(CONTENT, str(error)), {}
     if isinstance(error, HTTPException) and error.status_code in TEXTS:
         return error_reply(error.status_code, error.detail), error.headers or {}
     if isinstance(error, DeadLetterError):
         code, instead = next(row[1:] for row in _TABLE if isinstance(error, row[0]))
         if instead is not None:
             problem_of(error)  # logs it
+        others = (other for kind, other in other_codes.items() if isinstance(error, kind))
+        code = next(others, code)
         return error_reply(code, instead or str(error)), {}
     problem, _ = problem_of(error)
     return error_reply(INTERNAL, problem.detail, {"error.id": problem.id or ""}), {}

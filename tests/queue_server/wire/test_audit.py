@@ -65,7 +65,7 @@ async def test_each_act_says_who_did_what_to_how_much_and_why(
     imported = await called(
         http, "storage/items.import", reason="moved", **JOBS, partition=1, items=items
     )
-    ids = [imported["items"][0]["id"], "nowhere"]
+    ids = [imported["items"][0]["id"], "0" * 16]
     await called(http, "storage/items.delete", reason="bad", **JOBS, partition=1, ids=ids)
     await called(http, "queue.reload", reason="stuck", **JOBS)
     await called(http, "queue.clear", reason="test data", **JOBS, queue=True, destructive=True)
@@ -129,7 +129,7 @@ async def test_each_role_leaves_its_name_where_it_may_act_and_nothing_elsewhere(
         "queues.update": JOBS | {"max_attempts": 7},
         "queue.reload": JOBS,
         "storage/items.import": JOBS | {"items": [{"reference": "a"}]},
-        "storage/items.delete": JOBS | {"ids": ["x"]},
+        "storage/items.delete": JOBS | {"ids": ["0" * 16]},
         "queue.clear": JOBS | {"queue": True},
         "queues.delete": JOBS,
     }

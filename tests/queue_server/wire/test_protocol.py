@@ -82,7 +82,7 @@ async def test_unreadable_bodies_are_content_errors(
     headers = {"content-type": content_type, "accept": "application/json"}
     answer = await http.post("/v1/queue.produce", content=body, headers=headers)
 
-    assert answer.status_code == 452
+    assert answer.status_code == 455
     assert answer.json()["code_text"] == "Client Content Error"
 
 
@@ -98,7 +98,7 @@ async def test_a_time_that_is_none_is_a_content_error(
         "/v1/queue.produce", content=asked.SerializeToString(), headers=headers
     )
 
-    assert answer.status_code == 452
+    assert answer.status_code == 455
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ async def test_the_reply_is_in_the_form_asked_for(
     assert answer.content == (b"" if "protobuf" in answered else b'{"items":[]}')
 
 
-async def test_a_reply_nobody_can_write_is_a_client_error(http: httpx.AsyncClient) -> None:
+async def test_an_unsupported_reply_format_is_a_content_error(http: httpx.AsyncClient) -> None:
     answer = await http.post("/v1/queues.list", json={}, headers={"accept": "text/csv"})
 
     assert answer.status_code == answer.json()["code"] == 455
@@ -176,7 +176,7 @@ async def test_bodies_have_limits(
         return await http.post(f"/v1/{path}", content=body, headers=JSON)
 
     # Spaces are no JSON, but that is only seen when all of them were read.
-    assert (await send(limit)).status_code == 452
+    assert (await send(limit)).status_code == 455
     refused = await send(limit + 1)
     assert refused.status_code == 400
     assert "too long" in refused.json()["message"]

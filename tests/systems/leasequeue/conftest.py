@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from engines.postgresql_time import a_database
+from servers import Missing, golang
 from servers import Server as Database
-from servers.fixtures import needing_postgresql
+from servers.fixtures import do_without, needing_postgresql
 from systems.leasequeue.rig import Queues, Server, client_of, serving
 
 MEMORY, SQLITE, POSTGRESQL = "memory", "sqlite", needing_postgresql()
@@ -23,6 +24,15 @@ def _database(server: Database) -> Iterator[str]:
     with asyncio.Runner() as runner:
         yield runner.run(opening.__aenter__())
         runner.run(opening.__aexit__(None, None, None))
+
+
+@pytest.fixture(scope="session")
+def go() -> Path:
+    """The command `go`; without it the test is skipped."""
+    try:
+        return golang.find()
+    except Missing as missing:
+        do_without(missing)
 
 
 @pytest.fixture(scope="session")

@@ -208,6 +208,7 @@ def test_invalid_commands_are_explained(
 @pytest.mark.engines
 @pytest.mark.xdist_group("postgresql_server")
 @pytest.mark.slow
+@pytest.mark.usefixtures("go")
 def test_the_demo_tells_what_the_page_shows() -> None:
     page = (EXAMPLES / "leasequeue" / "README.md").read_text()
     shown = page.partition("```text\n")[2].partition("\n```")[0]
@@ -235,6 +236,8 @@ def test_the_page_shows_the_code_as_it_is() -> None:
     shown = page.partition("```python\n")[2].partition("```")[0]
 
     assert shown.strip() in (EXAMPLES / "leasequeue" / "worker.py").read_text()
+    shown = page.partition("```go\n")[2].partition("```")[0]
+    assert shown.strip() in (EXAMPLES / "leasequeue" / "go_worker" / "main.go").read_text()
     for name in Settings.__struct_fields__:
         default = json.dumps(getattr(Settings(), name)).strip('"')
         line = next(line for line in page.splitlines() if f"`FARM_{name.upper()}`" in line)

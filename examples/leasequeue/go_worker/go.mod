@@ -1,0 +1,3 @@
+module leasequeue/go_worker
+
+go 1.22

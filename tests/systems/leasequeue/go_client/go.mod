@@ -1,0 +1,5 @@
+module go_client
+
+go 1.22
+
+require google.golang.org/protobuf v1.36.6
