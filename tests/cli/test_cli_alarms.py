@@ -64,7 +64,7 @@ def test_a_cloud_that_is_not_there_is_said_to_be_away(
 
     assert ran.code == 5
     assert "CloudWatch" in ran.err
-    assert "are region and endpoint right?" in ran.err
+    assert "check that the endpoint is running" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ def test_verify_goes_by_the_anchors_that_the_settings_name(
     dlq("review", letter.id)
     ran = dlq("verify")
     assert ran.code == 0
-    assert "which the settings name for anchors" in " ".join(ran.out.split())
+    assert "The file of anchors in the settings" in " ".join(ran.out.split())
     dlq("audit", "head", "--append", str(anchors))
     assert dlq("verify").code == 0
 

@@ -126,7 +126,7 @@ def test_letters_of_ours_do_not_go_to_other_peoples_servers(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("sqlite:///office.db",), "nothing can be drained"),
+        (("sqlite:///office.db",), "cannot drain from"),
         (("redis://127.0.0.1:1",), "127.0.0.1:1: is Redis running"),
         (("SERVER", "orders"), "rq:QUEUE"),
         (("SERVER", "--follow", "--limit", "3"), "neither --limit"),

@@ -73,7 +73,7 @@ async def test_without_letters_of_its_own_it_needs_an_office_that_is_named(
     monkeypatch.chdir(tmp_path)
     url = f"notebook:///{tmp_path}/orders.json"
 
-    with pytest.raises(ConfigError, match=r"keeps no letters.*--office sqlite:///"):
+    with pytest.raises(ConfigError, match=r"cannot keep letters.*--office sqlite:///"):
         await App(url).letters()
     assert not (tmp_path / "deadletter.db").exists()
 

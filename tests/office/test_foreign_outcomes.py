@@ -380,7 +380,7 @@ def test_servers_are_known_without_their_secrets(clock: FakeClock) -> None:
     assert ways.way_of("amqp://other:5672") is None
     assert ways.named("amqp://me:too@shop:5672/live") == "shop"
     assert ways.named("amqp://me:too@other:5672/") == "amqp://other:5672"
-    with pytest.raises(ConfigError, match="no server of others"):
+    with pytest.raises(ConfigError, match="there is no source named"):
         ways.named("store")
     with pytest.raises(ConfigError):
         ways.url("amqp://never.seen")

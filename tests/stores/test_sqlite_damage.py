@@ -194,6 +194,9 @@ _BEFORE_KEYS = (
     "ALTER TABLE office DROP COLUMN marks_key",
     "ALTER TABLE campaign_outcomes DROP COLUMN marks_key",
     "ALTER TABLE campaign_outcomes DROP COLUMN marks",
+    "ALTER TABLE lease_queues DROP COLUMN limit_mode",
+    "ALTER TABLE items ADD COLUMN max_attempts INTEGER",
+    "CREATE TABLE item_origins (source_id TEXT)",
     "PRAGMA user_version = 23",
 )
 

@@ -141,7 +141,7 @@ def test_functions_that_name_causes() -> None:
         ({"url": ""}, "begins with a scheme"),
         ({"url": 5}, "a URL must be text such as 'sqlite:///shop.db', got 5"),
         ({"url": "memory://", "office": 5}, "a URL must be text"),
-        ({"url": "postgres:/shop"}, "write postgres:// and what follows"),
+        ({"url": "postgres:/shop"}, "a URL must begin with postgres://"),
         ({"url": f"postgresql://anna:{SECRET}@host:x/shop"}, "port is a number up to"),
         ({"url": "redis://host:99999"}, "port is a number up to 65535"),
     ],

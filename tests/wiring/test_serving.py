@@ -97,7 +97,7 @@ async def test_a_store_that_cannot_keep_tokens_is_refused_and_all_is_closed(
     monkeypatch.setattr(serving, "open_engine", opening)
     settings = Settings(url="mongodb://x", access=Access(store="mongodb://me:hunter2@x/y"))
 
-    with pytest.raises(ConfigError, match="cannot keep tokens") as refused:
+    with pytest.raises(ConfigError, match="cannot store tokens") as refused:
         await stood_on(settings)
     assert "hunter2" not in str(refused.value)
     assert office.closed == beside.closed == [True]

@@ -65,7 +65,7 @@ async def test_timeouts_of_queues(wire: Wire) -> None:
         ({"lease_timeout": "61s", "expire_timeout": "1m"}, "at most expire_timeout"),
     ):
         await _refused(wire.create(**options), text)
-    await _refused(wire("queues.update", queue_name="even", lease_timeout="2m"), "longer than")
+    await _refused(wire("queues.update", queue_name="even", lease_timeout="2m"), "at most expire")
     missing = wire("queues.create", queue_name="jobs", lease_timeout="1m")
     await _refused(missing, "expire_timeout; it is required")
 

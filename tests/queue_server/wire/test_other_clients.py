@@ -18,7 +18,7 @@ from deadletter.settings import QueueCodes, Serve, Settings
 from deadletter.testing.fakes import eventually
 from deadletter.wiring.engines import open_engine
 from queue_server.wire.wire_rig import Said, Served, Wire, served_by
-from server.conftest import place_of
+from server.conftest import context_of
 
 ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
 
@@ -39,8 +39,8 @@ async def served(url: str, codes: QueueCodes) -> AsyncIterator[Served]:
     try:
         events: list[Event] = []
         settings = Settings(serve=Serve(queue_codes=codes))
-        place = structs.replace(place_of(engine, settings=settings), observe=events.append)
-        async with served_by(place, events) as served:
+        context = structs.replace(context_of(engine, settings=settings), observe=events.append)
+        async with served_by(context, events) as served:
             yield served
     finally:
         await engine.close()
@@ -253,7 +253,7 @@ async def test_texts_that_clients_compare(wire: Wire, served: Served) -> None:
         "duplicate client id; a client cannot make multiple leased requests to the same queue",
     )
 
-    served.place.stopping.set()
+    served.context.stopping.set()
     assert await _refusal(waiting) == (454, "queue is shutting down")
 
 
@@ -285,5 +285,5 @@ async def test_codes_can_be_those_of_querator(
         return bool(stats["logical_queues"][0]["lease_waiting"] == 1)
 
     await eventually(is_waiting)
-    served.place.stopping.set()
+    served.context.stopping.set()
     assert (await _refusal(waiting))[0] == stopping

@@ -13,8 +13,8 @@ import pytest
 from deadletter.client import QueueClient
 from deadletter.queue_server.model import NewItem
 from deadletter.testing.fakes import eventually
-from leasequeue import demo, queues
-from leasequeue.frame import film
+from leasequeue import demo, farm_client
+from leasequeue.frame import frames_of_film
 from leasequeue.settings import DEAD, FRAMES, Settings
 from servers import Missing, golang
 from systems.leasequeue.rig import WITHIN, Server, client_of, waiting
@@ -42,7 +42,7 @@ def settings(server_on_memory: Server, tmp_path: Path) -> Settings:
 @pytest.fixture
 async def queue(settings: Settings) -> AsyncIterator[QueueClient]:
     async with client_of(settings.url) as client:
-        await queues.make_queues(client, settings)
+        await farm_client.create_queues(client, settings)
         yield client
         await client.delete_queue(FRAMES)
         await client.delete_queue(DEAD)
@@ -68,8 +68,8 @@ def _working(program: Path, settings: Settings, log: Path) -> Iterator["subproce
 async def test_it_completes_returns_and_gives_up_as_the_one_in_python(
     program: Path, queue: QueueClient, settings: Settings, tmp_path: Path
 ) -> None:
-    await queues.submit(queue, film("sea", 3, 8, 6))
-    await queues.submit(queue, film("poster", 1, 20, 20))
+    await farm_client.request_frames(queue, frames_of_film("sea", 3, 8, 6))
+    await farm_client.request_frames(queue, frames_of_film("poster", 1, 20, 20))
     mistakes = {
         "text": b"no frame",
         "path": b'{"film": "../etc", "number": 1, "width": 1, "height": 1}',
@@ -107,7 +107,7 @@ async def test_it_ends_when_told_to_and_leaves_no_lease(
         assert process.wait(WITHIN) == 0
 
     await eventually(lambda: waiting(settings.url, FRAMES) == 0, within=WITHIN)
-    await queues.submit(queue, film("sea", 1, 8, 6))
+    await farm_client.request_frames(queue, frames_of_film("sea", 1, 8, 6))
     leased = await queue.lease(FRAMES, wait=WITHIN)
     assert leased.items[0].attempts == 1
 
