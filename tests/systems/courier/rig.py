@@ -14,6 +14,7 @@ import httpx
 import msgspec
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.read_concern import ReadConcern
 
 import courier
 from courier import api, downstream, worker
@@ -152,8 +153,9 @@ class Rig:
         return [one.fate for one in self.events if isinstance(one, Succeeded)]
 
     async def ledger(self, key: str = "courier-x:evt_123") -> dict[str, Any]:
-        """What the ledger has of a key; empty when nothing."""
-        return await self.db["processed_events"].find_one({"key": key}) or {}
+        """Return the entry of a key as the worker sees it; empty if there is none."""
+        entries = self.db.get_collection("processed_events", read_concern=ReadConcern("majority"))
+        return await entries.find_one({"key": key}) or {}
 
     async def is_at(self, state: str, key: str = "courier-x:evt_123") -> bool:
         return (await self.ledger(key)).get("state") == state

@@ -9,12 +9,12 @@ import grpc_tools
 import pytest
 from grpc_tools import protoc
 
-import deadletter.queue_server.routes
+import deadletter
 from servers import golang
 from systems.leasequeue.rig import Server
 
 HERE = Path(__file__).parent / "go_client"
-PROTO = Path(deadletter.queue_server.routes.__file__).parent / "querator.proto"
+PROTO = Path(deadletter.__file__).parent / "queue_server" / "querator.proto"
 TESTS = ("TestItemsLiveAndDie", "TestErrorsHaveTheirCodes", "TestOptionsAreRemovedByAnUpdate")
 
 
