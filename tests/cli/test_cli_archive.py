@@ -91,7 +91,7 @@ def test_salvage_says_what_it_left_out(dlq: Command, archive: Path, tmp_path: Pa
     told = dlq("--json", "import", str(archive), "--salvage", "--url", other(tmp_path))
 
     assert ran.code == told.code == 6
-    assert "99 letters taken in" in ran.out
+    assert "99 letters imported" in ran.out
     assert "line 101: the last line is missing" in ran.err
     assert (told.document["known"], told.document["wrong"]) == (99, 1)
     assert count(dlq, other(tmp_path)) == 99

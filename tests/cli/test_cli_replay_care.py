@@ -91,7 +91,7 @@ def test_a_resumed_replay_names_what_still_needs_one(dlq: Command) -> None:
     rest = again[1].split()[1:]
     ids = dlq("replay", "report", campaign.id, "--outcome", "failed", "--ids")
     assert [line[:10] for line in ids.out.split()] == rest
-    assert "2 letters of it" in dlq("replay", "status", campaign.id).err
+    assert "2 letters failed again" in dlq("replay", "status", campaign.id).err
 
     code, _, err = careful(dlq, *rest, "--wait", "20", outcome=Outcome.CONFIRMED)
 
@@ -141,15 +141,15 @@ def test_a_paused_replay_shows_who_paused_it_and_why(dlq: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "help_"),
     [
-        (["--halt-on", "some"], "20% or 0.2, or the word never"),
-        (["--halt-on", "120%"], "not '120%'"),
+        (["--halt-on", "some"], "20% or 0.2, or never, got 'some'"),
+        (["--halt-on", "120%"], "or never, got '120%'"),
         (["--halt-on", "nan"], "20% or 0.2"),
         (["--canary", "0"], "canary"),
         (["--rate", "inf"], "rate"),
         (["--rate", "nan"], "rate"),
         (["--cap", "99999999999999999999"], "cap"),
-        (["--presume", "soon"], "write 30s, 5m or 1h30m, or never"),
-        (["--presume", "0s"], "must be longer than 0s, got '0s'; or never"),
+        (["--presume", "soon"], "not a duration: 'soon'; write 30s, 5m or 1h30m"),
+        (["--presume", "0s"], "must be longer than 0s, or never, got '0s'"),
         (["--through", "shop"], "there is no source named 'shop'"),
     ],
 )

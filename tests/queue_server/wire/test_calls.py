@@ -245,7 +245,7 @@ async def test_items_are_listed_from_a_pivot(wire: Wire) -> None:
         return [item["id"] for item in await wire.items(**options)]
 
     assert await listed(pivot=ids[1], limit=2) == ids[1:3]
-    await wire("storage/items.delete", queue_name="jobs", partition=0, ids=[ids[1], "nobody"])
+    await wire("storage/items.delete", queue_name="jobs", partition=0, ids=[ids[1], "0" * 16])
     assert await listed(pivot=ids[1]) == ids[2:]
     assert await _code(wire.items(partition=9)) == 404
     assert await _code(wire.items(pivot="nonsense")) == 400
@@ -307,7 +307,7 @@ async def test_clearing_leaves_what_is_leased_unless_told(wire: Wire) -> None:
 
 
 async def test_requests_to_missing_queues_are_not_found(wire: Wire) -> None:
-    item = {"id": "1", "partition": 0}
+    item = {"id": "0" * 16, "partition": 0}
     for call in (
         wire.produce("1"),
         wire.lease(),
@@ -320,6 +320,6 @@ async def test_requests_to_missing_queues_are_not_found(wire: Wire) -> None:
         wire("queue.clear", queue_name="jobs", queue=True),
         wire("queues.update", queue_name="jobs", max_attempts=1),
         wire("storage/items.import", queue_name="jobs", items=[{}]),
-        wire("storage/items.delete", queue_name="jobs", ids=["1"]),
+        wire("storage/items.delete", queue_name="jobs", ids=["0" * 16]),
     ):
         assert await _code(call) == 404

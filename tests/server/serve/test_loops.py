@@ -44,7 +44,7 @@ async def serving(listener: socket.socket) -> AsyncIterator[Server]:
         async with asyncio.timeout(30):
             await started.wait()
             yield server
-            server._please.set()
+            server._stop_requested.set()
             assert await running is Ending.WELL
 
 

@@ -69,7 +69,7 @@ def test_serving_ignores_the_server_setting_of_clients(
     code, said = dlq("--check", "--server", "http://127.0.0.1:1")
 
     assert code == 2
-    assert "not another server" in said
+    assert "a server serves an engine" in said
 
 
 def test_with_access_off_nobody_is_asked_and_no_token_made(serve: Serve, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_not_everybody_is_believed_to_be_a_proxy(
     code, said = dlq("--port", "0", "--check")
 
     assert code == 2
-    assert "serve.proxies has" in said
+    assert "serve.proxies contains" in said
     assert "10.0.0.0/24" in said
 
 
@@ -168,8 +168,8 @@ def test_a_database_out_of_reach_is_a_sentence(
         ("DLQ_SERVE_PORT", "many", "DLQ_SERVE_PORT must be a port"),
         ("DLQ_URL", "nowhere://", "is not the URL of an engine"),
         ("DLQ_URL", "sqlite:///new.db?synchronos=full", "unknown parameter"),
-        ("DLQ_SERVE_PROXIES", "10.0.0.7,proxy.internal", "has 'proxy.internal', and"),
-        ("DLQ_SERVE_PROXIES", "10.0.0.1/8", "has '10.0.0.1/8', and"),
+        ("DLQ_SERVE_PROXIES", "10.0.0.7,proxy.internal", "contains 'proxy.internal', which"),
+        ("DLQ_SERVE_PROXIES", "10.0.0.1/8", "contains '10.0.0.1/8', which"),
     ],
 )
 def test_settings_that_cannot_be_are_a_sentence(
@@ -219,7 +219,7 @@ def test_a_check_says_how_everything_stands(serve: Serve, dlq: Dlq) -> None:
     found = checked(said)
     assert code == 0
     assert found["listening"][0] == "warn"
-    assert "something answers" in found["listening"][1]
+    assert "another process already answers" in found["listening"][1]
     assert found["durability"][0] == "ok"
     assert found["queue server"][0] == "ok"
     assert found["access"] == ("ok", "valid tokens: 1.")
