@@ -34,7 +34,7 @@ def nobody() -> str:
         ("valkey", "Redis"),
         ("valkeys", "Redis"),
         ("nats", "NATS"),
-        ("kafka", "Kafka"),
+        pytest.param("kafka", "Kafka", marks=pytest.mark.slow),
     ],
 )
 async def test_an_unreachable_server_is_named_with_its_port(

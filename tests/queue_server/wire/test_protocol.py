@@ -16,6 +16,8 @@ from deadletter.server.listener import listen
 from deadletter.testing.fakes import eventually
 from queue_server.wire.wire_rig import Said, Served, Wire
 
+pytestmark = pytest.mark.slow
+
 JSON = {"content-type": "application/json"}
 CREATE = {"queue_name": "jobs", "lease_timeout": "1m", "expire_timeout": "1h"}
 
