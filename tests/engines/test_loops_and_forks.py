@@ -40,5 +40,5 @@ def test_loops_on_postgresql(postgresql_server: Server) -> None:
 
 
 async def test_a_broker_needs_an_office_that_is_named(redis_server: Server) -> None:
-    with pytest.raises(ConfigError, match="redis keeps no letters, and no office is"):
+    with pytest.raises(ConfigError, match="redis cannot keep letters, and no office is"):
         await App(redis_server.url).engine()

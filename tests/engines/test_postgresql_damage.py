@@ -154,6 +154,9 @@ _BEFORE_KEYS = (
     "ALTER TABLE office DROP COLUMN marks_key",
     "ALTER TABLE letter_contents DROP COLUMN mark_key",
     "ALTER TABLE campaign_outcomes DROP COLUMN marks, DROP COLUMN marks_key",
+    "ALTER TABLE lease_queues DROP COLUMN limit_mode",
+    "ALTER TABLE items ADD COLUMN max_attempts integer",
+    "CREATE TABLE item_origins (source_id text)",
     "DELETE FROM migrations WHERE number >= 27",
 )
 

@@ -39,7 +39,7 @@ def read_url(url: str) -> Address:
         ("sqs://nowhere", "not an AWS region"),
         ("sqs://key:secret@eu-west-1", "AWS_ACCESS_KEY_ID"),
         ("sqs://eu-west-1?region=eu-north-1", "two regions"),
-        ("sqs://?colour=red", "known are: claim_check, prefix, region"),
+        ("sqs://?colour=red", "known are: account, claim_check, create, prefix, region, retry"),
         ("sqs:///orders", r"\?prefix="),
         ("sqs://?prefix=a b", "letters, digits"),
         ("sqs+http://", "sqs://eu-west-1"),

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from deadletter.core.errors import Unavailable
 from deadletter.core.message import Message
 from deadletter.ports import Engine
 from deadletter.system import SystemClock
@@ -67,7 +68,16 @@ class Rig:
             body = f"{number} {sha256(content).hexdigest()} ".encode() + content
             message = Message(id=f"m-{number}", body=body, sent_at=SystemClock().now())
             messages.append(message)
-        await self.engine.broker.sink("orders").send(messages)
+        sink = self.engine.broker.sink("orders")
+
+        async def is_sent() -> bool:
+            try:
+                await sink.send(messages)
+            except Unavailable:  # a quorum queue that elects a leader rejects messages
+                return False
+            return True
+
+        await eventually(is_sent, within=30.0)
         self.sent += count
 
     def handled(self) -> Counter[str]:
