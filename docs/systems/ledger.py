@@ -42,7 +42,7 @@ class Status(StrEnum):
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a ledger says about one line or defect."""
+    """Claim of a ledger about one line or defect."""
 
     tests: tuple[str, ...] = ()
     context: str = ""

@@ -279,8 +279,6 @@ def _ask(desk: Desk, question: str) -> str:
         raise
 
 
-agreed = ask_to_confirm  # the name that the commands of the queue server import
-
 T = TypeVar("T")
 Read = Callable[[int, str | None], Awaitable[tuple[Sequence[T], str | None]]]
 """Reads a page: takes its size and cursor; returns its entries and the next cursor."""

@@ -19,7 +19,7 @@ from deadletter.cli.ui import (
     NARROW,
     Name,
     ago,
-    agreed,
+    ask_to_confirm,
     cell,
     firm_column,
     local,
@@ -314,7 +314,7 @@ async def clear(
         found = await server.stats(name)
         count = sum(_meant(one, scheduled=scheduled, leased=leased) for one in found)
         what = f"delete {many(count, 'item')} {which} in {name}"
-        agreed(desk, what, yes=yes, count=count)
+        ask_to_confirm(desk, what, yes=yes, count=count)
         await server.clear(
             name, waiting=not scheduled, scheduled=scheduled, destructive=leased, reason=reason
         )
@@ -534,7 +534,7 @@ async def delete(
     async with desk.queue_server() as server:
         inside = sum(one.total + one.scheduled for one in await server.stats(name))
         what = f"delete queue {name} and {many(inside, 'item')} in it"
-        agreed(desk, what, yes=yes, count=inside)
+        ask_to_confirm(desk, what, yes=yes, count=inside)
         await server.delete_queue(name, force=force, reason=reason)
     if desk.as_json:
         desk.document({"queue": name, "items": inside})

@@ -431,8 +431,8 @@ async def replay_node(
     seen = of_sources(node, who.sources)
     found = await found_by(searching, seen, widest=WIDEST)
     found.check(data.expect, data.limit)
-    wish = ReplayOptions(rate=data.rate, cap=data.cap, limit=data.limit, reason=data.reason)
-    request = wish.request(found, by)
+    options = ReplayOptions(rate=data.rate, cap=data.cap, limit=data.limit, reason=data.reason)
+    request = options.request(found, by)
     if data.dry_run:
         plan = (await judged(context, who, request)).plan
         dry = NodeReplay(plan=plan, sendable=plan.sendable, taken_in=taken_in)
