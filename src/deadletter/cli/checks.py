@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-from cyclopts import App, Parameter
+from cyclopts import App
 from msgspec.structs import replace
 from rich.table import Table
 from rich.text import Text
@@ -24,7 +24,7 @@ from deadletter.wiring.engines import key_ring
 
 from .app import ExitCode
 from .desk import AtDesk, Desk
-from .options import Flag
+from .options import Flag, Several
 from .ui import Name, bar, many, name_column, number, number_column, table
 
 _STYLES: Final = {
@@ -171,8 +171,6 @@ def show_checks(desk: Desk, checks: Sequence[Check]) -> ExitCode:
     return code
 
 
-Names = Annotated[tuple[str, ...], Parameter(show_default=False)]
-
 alarms_app = App(
     name="alarms",
     help="Print Prometheus rules or a Grafana dashboard, or create CloudWatch alarms.",
@@ -199,8 +197,8 @@ def grafana(*, desk: AtDesk) -> None:
 @alarms_app.command
 async def cloudwatch(
     *,
-    source: Names = (),
-    queue: Names = (),
+    source: Several = (),
+    queue: Several = (),
     topic: str | None = None,
     put: Flag = False,
     region: str | None = None,

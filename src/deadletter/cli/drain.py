@@ -24,7 +24,7 @@ from deadletter.wiring.foreign import dead_places, opened_foreign
 
 from .app import ExitCode
 from .desk import AtDesk, Desk
-from .options import AtMost, Flag, Reason
+from .options import AtMost, Flag, Reason, Several
 from .streams import never_wait
 from .ui import (
     bar,
@@ -86,7 +86,7 @@ async def drain(
     limit: AtMost = None,
     dry_run: Flag = False,
     follow: Flag = False,
-    source: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    source: Several = (),
     health_port: Annotated[int | None, Parameter(show_default=False)] = None,
     reason: Reason = "",
     desk: AtDesk,

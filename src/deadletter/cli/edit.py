@@ -22,7 +22,7 @@ from deadletter.core.text import clean
 from deadletter.office.diff import Difference, Sign, differences
 
 from .desk import AtDesk, Desk
-from .options import Flag, Reason, Yes, header_of, letter_id, read_body
+from .options import Flag, Reason, Several, Yes, header_of, letter_id, read_body
 from .streams import left_to_child
 from .ui import ask_to_confirm, short
 
@@ -108,8 +108,8 @@ async def edit(
     /,
     *,
     body: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
-    set_: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
-    unset: tuple[str, ...] = (),
+    set_: Annotated[Several, Parameter(name="--set")] = (),
+    unset: Several = (),
     content_type: str | None = None,
     key: str | None = None,
     reveal: Flag = False,

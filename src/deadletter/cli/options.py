@@ -16,6 +16,7 @@ from .streams import interruptible, standard_input
 
 Flag: TypeAlias = Annotated[bool, Parameter(negative="", show_default=False)]
 Yes: TypeAlias = Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False)]
+Several: TypeAlias = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
 Reason: TypeAlias = Annotated[str, Parameter(show_default=False)]
 OptionalText: TypeAlias = Annotated[str, Parameter(show_default=False)]
 FreeText: TypeAlias = Annotated[bool, Parameter(name="--text", negative="", show_default=False)]

@@ -12,7 +12,7 @@ from deadletter.core.message import Message, as_seconds, checked, sendable_heade
 from deadletter.ports import QueueOptions
 
 from .desk import AtDesk
-from .options import Count, Flag, OptionalText, Reason, Seconds, Yes, given_body, header_of
+from .options import Count, Flag, OptionalText, Reason, Seconds, Several, Yes, given_body, header_of
 from .ui import (
     NARROW,
     Name,
@@ -190,7 +190,7 @@ async def send(
     file: Annotated[
         Path | None, Parameter(name=["--file", "-f"], allow_leading_hyphen=True)
     ] = None,
-    header: Annotated[tuple[str, ...], Parameter(name=["--header", "-H"])] = (),
+    header: Annotated[Several, Parameter(name=["--header", "-H"])] = (),
     content_type: str | None = None,
     key: str | None = None,
     message_id: Annotated[str | None, Parameter(name="--id")] = None,

@@ -26,7 +26,7 @@ from deadletter.office.outcomes import ITSELF, RESENT
 
 from .app import ExitCode
 from .desk import Desk
-from .options import Flag
+from .options import Flag, Several
 from .ui import Bar, many, span
 
 Presume: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
@@ -117,8 +117,8 @@ class VerdictOptions:
             next letter of a key goes only after the one before it was confirmed.
     """
 
-    skip: Annotated[tuple[str, ...], Parameter(negative="")] = ()
-    include: Annotated[tuple[str, ...], Parameter(negative="")] = ()
+    skip: Several = ()
+    include: Several = ()
     no_key_order: Flag = False
 
     def care(self, how: StepOptions | None = None) -> Care:

@@ -421,7 +421,7 @@ async def report(
     campaign: str,
     /,
     *,
-    outcome: Annotated[tuple[Outcome, ...], Parameter(negative="")] = (),
+    outcome: Annotated[tuple[Outcome, ...], Parameter(negative="", show_default=False)] = (),
     ids: Flag = False,
     desk: AtDesk,
 ) -> ExitCode:

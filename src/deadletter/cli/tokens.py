@@ -19,7 +19,7 @@ from deadletter.server.auth.keys import issued as issued_token
 from deadletter.wiring.serving import serving_engine
 
 from .desk import AtDesk, Desk
-from .options import Reason, Yes
+from .options import Reason, Several, Yes
 from .ui import (
     NARROW,
     Name,
@@ -64,7 +64,7 @@ async def create(
     /,
     *,
     role: Role = Role.READER,
-    source: tuple[str, ...] = (),
+    source: Several = (),
     days: Annotated[float | None, Parameter(validator=Number(gt=0, lte=36500))] = None,
     reason: Reason = "",
     desk: AtDesk,
