@@ -31,8 +31,8 @@ ICONS: Final = tuple(
     chevron-up circle circle-alert circle-check circle-dot circle-help circle-pause circle-play
     circle-stop circle-x clock copy corner-down-left diff download ellipsis eraser external-link
     file-text flask-conical funnel gauge history house inbox info key-round keyboard layers link
-    list-checks lock log-out mail mails menu moon octagon-alert pencil play plus radio refresh-
-    cw rotate-ccw scroll-text search send server settings shield-alert square star sun tag
+    list-checks lock log-out mail mails menu moon octagon-alert pencil play plus radio
+    refresh-cw rotate-ccw scroll-text search send server settings shield-alert square star sun tag
     terminal trash-2 triangle triangle-alert undo-2 upload user users volume-x x
     """.split()  # noqa: SIM905 -- a hundred quotes less
 )
