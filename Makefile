@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run serve test test-again slow slow-again coverage engines engines-again systems systems-again test-systems ledger test-all check types lint \
-  format bench services faults faults-ci faults-ci-again lock docs clean proto
+  format bench services faults faults-ci faults-ci-again lock docs clean proto vendor
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -145,6 +145,9 @@ proto: $(READY) ## the messages of the queue server, from querator.proto
 
 docs: $(READY) ## pages that are generated from the code
 	@$(BIN)/python docs/generate.py
+
+vendor: $(READY) ## fetch htmx and the icons of the console anew (needs npm)
+	@$(BIN)/python tests/vendor.py
 
 COMPILE = uv pip compile -q --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11
 # What is in the image and what we are compared with have the versions that the tests have.

@@ -76,6 +76,7 @@ class Serve(Struct, frozen=True, kw_only=True):
     port: AnyPort = 8418  # 0: a free port
     access: Literal["on", "off"] = "on"  # whether callers need a token
     metrics: Literal["token", "open"] = "token"  # whether /metrics needs a token, too
+    console: Literal["on", "off"] = "on"  # whether the web console is served
     queue_codes: QueueCodes = "deadletter"  # of errors under /v1
     replay_to: Names = ()  # mailboxes to which replays may send letters, besides their own
     body_limit: Count = 32 * 1024 * 1024  # bytes of one request

@@ -1,8 +1,10 @@
-"""dlq serve: the HTTP API, the queue server, health and metrics, in one process."""
+"""dlq serve: the console, the HTTP API, the queue server, health and metrics, in one process."""
 
 import logging
 import sys
+import threading
 import traceback
+import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Annotated, Any, Final, Literal
@@ -39,16 +41,17 @@ async def serve(
     port: Port = None,
     access: Literal["on", "off"] | None = None,
     check: Flag = False,
+    open: Flag = False,
     verbose: Annotated[Flag, Parameter(name=["--verbose", "-v"])] = False,
     quiet: Annotated[Flag, Parameter(name=["--quiet", "-q"])] = False,
     desk: AtDesk,
 ) -> ExitCode:
     """
-    Serve the HTTP API, the queue server, health and metrics until interrupted.
+    Serve the web console, the HTTP API, the queue server, health and metrics.
 
     By default the server listens on this machine only. The first run prints the token of the
-    first administrator, once. The first interrupt lets requests in progress finish; the
-    second does not wait.
+    first administrator, once, and a link to the console that signs in with it. The first
+    interrupt lets requests in progress finish; the second does not wait.
 
     Args:
         app: The App, as module:name (default: `app` in deadletter.toml). Replay plans
@@ -57,6 +60,7 @@ async def serve(
         port: The port; 0 means a free one (default: `serve.port`, 8418).
         access: Require tokens; `off` is allowed only on a local address.
         check: Only check the configuration.
+        open: Open the console in a browser of this machine, signed in as an administrator.
         verbose: Also log less important requests, such as health checks.
         quiet: Log nothing except the address.
     """
@@ -83,7 +87,8 @@ async def serve(
             settings,
             fits=known.fits if known is not None else None,
             log=None if quiet else log,
-            tell=lambda listening: _announce(desk, listening),
+            tell=lambda listening: _announce(desk, listening, in_browser=open),
+            with_door=open,
             **parts,
         )
     return {
@@ -120,15 +125,23 @@ def _extra() -> Iterator[None]:
         raise ConfigError(f"dlq serve needs {error.name}: pip install 'deadletter[web]'") from error
 
 
-def _announce(desk: Desk, listening: Any) -> None:
+def _announce(desk: Desk, listening: Any, *, in_browser: bool) -> None:
+    if in_browser and listening.door:
+        # The browser is a process of its own, and its start can take seconds.
+        threading.Thread(target=webbrowser.open, args=(listening.door,), daemon=True).start()
     if desk.as_json:
         desk.document({"event": "listening", "url": listening.url})
         if listening.token:
             desk.document({"event": "first-token", "token": listening.token})
+        if listening.door:
+            desk.document({"event": "console", "url": listening.door})
     else:
         desk.tell(f"Listening on {listening.url} over {redact(desk.url)}")
         if listening.token:
             desk.tell(f"First token, valid for a day, not shown again: {listening.token}")
+        if listening.door:
+            once = " (works once, within ten minutes)" if "#" in listening.door else ""
+            desk.tell(f"Console{once}: {listening.door}")
     sys.stdout.flush()
 
 

@@ -29,6 +29,9 @@ from deadletter.system import process_name
 from . import health
 from .api import archive, audit, events, groups, letters, moves, queues, replays
 from .auth import routes as auth
+from .console import routes as console
+from .console.problems import page_handlers
+from .console.routes import note_start, open_console
 from .context import ServerContext
 from .idempotency import answers_of, middleware, replayed_answer
 from .problems import HANDLERS, MEDIA_TYPE, AnswerInstead, problem_of
@@ -124,15 +127,23 @@ def build(context: ServerContext) -> Litestar:
     context.beside["replays"] = lambda: sending.trouble
     live = Live(context.store)
     queue_routes, lifespans = queue_server_routes(context)
+    with_console = context.settings.serve.console == "on"
     app = Litestar(
         route_handlers=[
             *routes(),
             openapi_route(version("deadletter"), routes),
             *health.routes,
             *queue_routes,
+            *([_pages()] if with_console else []),
         ],
         lifespan=[_lifespan(sender, sending, live), *lifespans],
-        state=State({"context": context, "answers": answers_of(context)}),
+        state=State(
+            {
+                "context": context,
+                "answers": answers_of(context),
+                "console": open_console() if with_console else None,
+            }
+        ),
         dependencies={
             "context": Provide(lambda: context, sync_to_thread=False),
             "sender": Provide(lambda: sender, sync_to_thread=False),
@@ -140,7 +151,7 @@ def build(context: ServerContext) -> Litestar:
             **dependencies,
             **searching,
         },
-        exception_handlers=HANDLERS,
+        exception_handlers=page_handlers(HANDLERS) if with_console else HANDLERS,
         response_class=Json,
         before_send=[security_headers],
         request_max_body_size=context.settings.serve.body_limit,
@@ -163,6 +174,15 @@ def routes() -> list[Any]:
 
 def _router(path: str, handlers: list[Any]) -> Router:
     return Router(path, route_handlers=handlers, before_request=_before, middleware=[middleware])
+
+
+def _pages() -> Router:
+    return Router("/", route_handlers=console.routes(), before_request=_before_page)
+
+
+async def _before_page(request: Request[Any, Any, Any]) -> None:
+    note_start(request)
+    check_query(request)
 
 
 async def _before(request: Request[Any, Any, Any]) -> Response[bytes] | None:

@@ -20,6 +20,7 @@ from deadletter.runtime.health import Complaint
 from deadletter.settings import Settings
 from deadletter.wiring.node_drains import NodeDrains
 
+from .auth.codes import SignInCodes
 from .problems import AnswerInstead
 
 # Limits for costly searches. They run in steps and take turns, so that a plain list never
@@ -106,7 +107,9 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     `access` is None if access is off. `complaints` returns why the server is not ready,
     loop by loop. `stopping` is set when waiting and endless answers have to end.
     `metrics` has the metrics of /metrics, except those of the office. `beside` has a
-    function for each background task, by name, that returns its problem or None.
+    function for each background task, by name, that returns its problem or None. `codes`
+    has the one-time codes for signing in, and `home` the URL of the engine for people,
+    without its password.
     """
 
     engine: Engine
@@ -124,6 +127,8 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     stopping: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     beside: dict[str, Callable[[], str | None]] = {}
     metrics: CollectorRegistry = msgspec.field(default_factory=CollectorRegistry)
+    codes: SignInCodes | None = None
+    home: str = ""
 
 
 Here: TypeAlias = NamedDependency[ServerContext]  # as `context`

@@ -99,25 +99,25 @@ def problem_of(error: Exception) -> tuple[Problem, dict[str, str]]:
     return Problem(title=_title(500), status=500, detail=detail, id=id_), {}
 
 
-def answer(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """Return the response for an error."""
+def described(request: Request[Any, Any, Any], error: Exception) -> tuple[Problem, dict[str, str]]:
+    """Return the problem document of an error of this request, and the headers."""
+    if isinstance(error, RecursionError):
+        error = AnswerInstead(400, "too-deep", "the request is nested too deeply")
     problem, headers = problem_of(error)
     if problem.errors:
         problem = structs.replace(problem, errors=_with_choices(request, problem))
+    return problem, headers
+
+
+def answer(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """Return the response for an error."""
+    problem, headers = described(request, error)
     return Response(
         encode_document(problem), status_code=problem.status, headers=headers, media_type=MEDIA_TYPE
     )
 
 
-def _too_deep(request: Request[Any, Any, Any], _: RecursionError) -> Response[bytes]:
-    return answer(request, AnswerInstead(400, "too-deep", "the request is nested too deeply"))
-
-
-HANDLERS: Final[ExceptionHandlersMap] = {
-    HTTPException: answer,
-    RecursionError: _too_deep,
-    Exception: answer,
-}
+HANDLERS: Final[ExceptionHandlersMap] = {HTTPException: answer, Exception: answer}
 
 
 def _core_problem(error: DeadLetterError) -> tuple[Problem, dict[str, str]]:

@@ -12,6 +12,7 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing, suppress
+from datetime import timedelta
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final
@@ -28,7 +29,7 @@ from deadletter.ports import Clock, Dice, loss_of
 from deadletter.runtime.health import Complaint
 from deadletter.runtime.loop_group import EndDeadline, LoopGroup, on_termination
 from deadletter.server.auth.guards import WHO
-from deadletter.server.auth.keys import first_token, shows_token
+from deadletter.server.auth.keys import first_token, opening_token, shows_token, token_hash
 from deadletter.settings import Settings
 from deadletter.wiring.chores import chores
 
@@ -37,7 +38,7 @@ from .context import ServerContext
 from .listener import HttpServer, allow_many_connections, check_binding, listen, url_of
 from .startup import open_context
 
-_PROBES: Final = ("/health", "/metrics")
+_QUIET: Final = ("/health", "/metrics", "/static/")
 _TRACE: Final = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _UNANSWERED: Final = 499  # the client disconnected before the answer
 
@@ -47,7 +48,7 @@ class AccessLog:
     A wrapper of an application that logs each request.
 
     Headers, bodies and query strings are never logged, nor are paths that contain a
-    token. Health checks and metrics are logged at the level DEBUG.
+    token. Health checks, metrics and files of pages are logged at the level DEBUG.
     """
 
     def __init__(self, app: ASGIApp, log: Log, clock: Clock) -> None:
@@ -84,7 +85,7 @@ class AccessLog:
 def _level(path: str, status: int) -> int:
     if status >= 500 and status != 503:
         return logging.ERROR
-    return logging.DEBUG if path.startswith(_PROBES) else logging.INFO
+    return logging.DEBUG if path.startswith(_QUIET) else logging.INFO
 
 
 def _fields(scope: Any, path: str, status: int, size: int, seconds: float) -> dict[str, Any]:
@@ -117,10 +118,15 @@ _SOON: Final = 0.02  # seconds between two checks whether the server has started
 
 
 class Listening(Struct, frozen=True):
-    """URL of a running server, and the token of its first administrator, shown once."""
+    """
+    URL of a running server, and the token of its first administrator, shown once.
+
+    `door` is a link to the console that signs in once, without the token.
+    """
 
     url: str
     token: str | None = None
+    door: str | None = None
 
 
 class Ending(StrEnum):
@@ -142,12 +148,13 @@ async def serve(
     fits: Fits | None = None,
     log: Log | None,
     tell: Callable[[Listening], None],
+    with_door: bool = False,
 ) -> Ending:
     """
     Run a server until a signal stops it; return how it ended.
 
     `tell` is called when the server accepts requests. Without a `log`, requests are not
-    logged.
+    logged. `with_door` makes a link to the console also where there are tokens already.
     """
     check_binding(settings.serve)
     allow_many_connections()
@@ -160,16 +167,26 @@ async def serve(
         ) as context:
 
             async def listening() -> None:
-                tell(Listening(url_of(listener), await _first_token(context)))
+                tell(await _listening(url_of(listener), context, with_door=with_door))
 
             return await Server(context, listener, log, deadline).run(listening)
 
 
-async def _first_token(context: ServerContext) -> str | None:
+async def _listening(url: str, context: ServerContext, *, with_door: bool) -> Listening:
+    access, serve = context.access, context.settings.serve
+    door = url if serve.console == "on" else None
     # Created only when it can be printed: an unseen token would lock everybody out.
-    if context.access is None:
-        return None
-    return await first_token(context.access, context.store, context.clock)
+    if access is None:
+        return Listening(url, None, door if with_door else None)
+    shown = await first_token(access, context.store, context.clock)
+    opening = shown
+    if opening is None and with_door and door is not None:
+        lasts = timedelta(hours=serve.session_hours)
+        opening = await opening_token(access, context.store, context.clock, lasts=lasts)
+    if opening is None or door is None or context.codes is None:
+        return Listening(url, shown)
+    code = context.codes.issue(token_hash(opening))
+    return Listening(url, shown, f"{door}/sign-in#code={code}")
 
 
 class Server:

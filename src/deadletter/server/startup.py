@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from deadletter.core.alerts import TargetKind
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Observer
+from deadletter.core.redact import redact
 from deadletter.observe.metrics import Metrics
 from deadletter.observe.notifications import notifier_for
 from deadletter.observe.observers import fan_out
@@ -19,6 +20,7 @@ from deadletter.office.doctor import Check, Health, check_durability, check_lock
 from deadletter.office.office import Office
 from deadletter.office.preflight import Fits
 from deadletter.ports import Clock, Dice, KeyRing
+from deadletter.server.auth.codes import SignInCodes
 from deadletter.server.auth.hosts import is_local
 from deadletter.settings import Serve, Settings
 from deadletter.wiring.foreign import Ways
@@ -79,6 +81,8 @@ async def open_context(
             ),
             observe=seen,
             metrics=registry,
+            codes=SignInCodes(clock),
+            home=redact(home),
         )
 
 

@@ -76,6 +76,12 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/api/v1/tokens"): ADMIN,
     ("POST", "/api/v1/tokens"): ADMIN,
     ("DELETE", "/api/v1/tokens/{id}"): ADMIN,
+    # the console
+    ("GET", "/"): READER,
+    ("GET", "/sign-in"): None,
+    ("POST", "/sign-in"): None,
+    ("POST", "/sign-out"): READER,
+    ("GET", "/static/{digest}/{name}"): None,
     # the queue server
     ("POST", "/v1/queue.produce"): OPERATOR,
     ("POST", "/v1/queue.lease"): OPERATOR,

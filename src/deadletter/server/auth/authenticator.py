@@ -7,6 +7,7 @@ from hmac import compare_digest
 from ipaddress import IPv6Address, ip_address
 from typing import Final, TypeAlias
 
+from litestar import Request
 from litestar.exceptions import (
     NotAuthorizedException,
     PermissionDeniedException,
@@ -22,8 +23,10 @@ from deadletter.ports import Clock as PortsClock
 from deadletter.ports.features import Clock
 from deadletter.queue_server.waiting_requests import RequestBatcher, TryAgain
 
+from .codes import SignInCodes, is_code
 from .hosts import Connection, refuse_tokens_in_urls
 from .keys import session_hash, token_hash
+from .masks import unmask
 
 _ADDRESS_BURST: Final = 10
 _ADDRESS_EVERY: Final = 30.0  # seconds until one more is allowed
@@ -180,6 +183,8 @@ class CredentialWatch:
 
 LOCAL: Final = Identity(name="local", role=Role.ADMIN)
 CSRF_HEADER: Final = "x-csrf-token"
+CSRF_FIELD: Final = "csrf"
+FORM: Final = "application/x-www-form-urlencoded"
 _TOGETHER: Final = 256  # tokens in one query
 _WAITING: Final = 100_000
 _PATIENCE: Final = 30.0  # seconds
@@ -198,9 +203,12 @@ class Caller(Struct, frozen=True):
 class Authenticator:
     """The authenticator of one server."""
 
-    def __init__(self, access: AccessStore | None, clock: PortsClock) -> None:
+    def __init__(
+        self, access: AccessStore | None, clock: PortsClock, codes: SignInCodes | None = None
+    ) -> None:
         self.access = access
         self.clock = clock
+        self._codes = codes
         self._sign_ins = Failures(clock)
         self._bearers = Failures(clock)
         self._watch = None if access is None else CredentialWatch(access, clock)
@@ -236,10 +244,12 @@ class Authenticator:
         """
         Return the token of a sign-in; raise 401, or 429 after too many failures.
 
+        `shown` is a token, or a one-time code that stands for one.
+
         A valid token is accepted regardless of earlier failures, which may come from
         other people with the same address. Secrets are too long to be guessed.
         """
-        token = await self.token(shown)
+        token = await (self._by_code(shown) if is_code(shown) else self.token(shown))
         if token is not None:
             return token
         client = address(connection)
@@ -252,8 +262,14 @@ class Authenticator:
 
     async def token(self, shown: str) -> Token | None:
         """Return the token with this secret, if it is valid now."""
+        return await self._by_hash(token_hash(shown))
+
+    async def _by_code(self, shown: str) -> Token | None:
+        hash_ = None if self._codes is None else self._codes.redeem(shown)
+        return None if hash_ is None else await self._by_hash(hash_)
+
+    async def _by_hash(self, hash_: str) -> Token | None:
         assert self.access is not None
-        hash_ = token_hash(shown)
         try:
             token = await self._looks.ask(hash_, size=1, within=_PATIENCE)
         except TryAgain as error:
@@ -294,7 +310,9 @@ class Authenticator:
         if session is None:
             raise unauthenticated()
         is_change = connection.scope.get("method") not in _SAFE
-        if is_change and not has_csrf_token(connection, session):
+        if is_change and not (
+            has_csrf_token(connection, session) or await _has_csrf_field(connection, session)
+        ):
             raise PermissionDeniedException(
                 f"changes with a session need its CSRF token: send it in {CSRF_HEADER}"
             )
@@ -312,8 +330,19 @@ class Authenticator:
 
 def has_csrf_token(connection: Connection, session: Session) -> bool:
     """Return whether a request carries the CSRF token of the session."""
-    proof = connection.headers.get(CSRF_HEADER, "")
-    return compare_digest(proof.encode(), session.csrf.encode())
+    return _is_proof(connection.headers.get(CSRF_HEADER, ""), session)
+
+
+async def _has_csrf_field(connection: Connection, session: Session) -> bool:
+    """Return whether a form of a page carries the CSRF token, for browsers without scripts."""
+    if not isinstance(connection, Request) or connection.content_type[0] != FORM:
+        return False
+    proof = (await connection.form()).get(CSRF_FIELD, "")
+    return isinstance(proof, str) and _is_proof(proof, session)
+
+
+def _is_proof(shown: str, session: Session) -> bool:
+    return compare_digest(unmask(shown).encode(), session.csrf.encode())
 
 
 def address(connection: Connection) -> str | None:

@@ -33,6 +33,9 @@ OPEN: Final = frozenset(
         ("GET", "/metrics"),  # the route checks tokens itself, see server.health
         ("GET", "/api/openapi.json"),
         ("POST", "/api/v1/session"),
+        ("GET", "/static/{digest}/{name}"),
+        ("GET", "/sign-in"),
+        ("POST", "/sign-in"),
     }
 )
 """Method and path of the routes that need no token."""
@@ -134,7 +137,8 @@ def authenticator(connection: Connection) -> Authenticator:
     """Return the authenticator of this server, created with the first request."""
     state = connection.app.state
     if "authenticator" not in state:
-        state.authenticator = Authenticator(state.context.access, state.context.clock)
+        context = state.context
+        state.authenticator = Authenticator(context.access, context.clock, context.codes)
     known: Authenticator = state.authenticator
     return known
 

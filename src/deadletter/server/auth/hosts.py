@@ -76,6 +76,8 @@ _ALWAYS: Final = {
     b"cross-origin-resource-policy": b"same-origin",
 }
 _POLICY: Final = POLICY.encode()
+_REFERRER: Final = b"referrer-policy"
+_TO_US: Final = b"same-origin"
 _KEPT: Final = b"cache-control"
 _NEVER: Final = b"no-store"
 OF_ANSWERS: Final = {**_ALWAYS, _POLICY: _DATA, _KEPT: _NEVER}
@@ -86,7 +88,8 @@ async def security_headers(message: Message, _: Scope) -> None:
     """
     Add security headers to an answer; for `before_send`, which also sees errors.
 
-    Only a response with a `max-age` may be cached.
+    Only a response with a `max-age` may be cached. Pages may send their address to this
+    server: without it, browsers do not name the origin of their forms.
     """
     if message["type"] != "http.response.start":
         return
@@ -95,6 +98,8 @@ async def security_headers(message: Message, _: Scope) -> None:
     added = dict(_ALWAYS)
     if _POLICY not in named:
         added[_POLICY] = _DATA
+    if named.get(_REFERRER) == _TO_US:
+        added[_REFERRER] = _TO_US
     if b"max-age" not in named.get(_KEPT, b""):
         added[_KEPT] = _NEVER
     others = [one for one in given if one[0] not in added]
@@ -165,6 +170,24 @@ def reject_cross_site(connection: Connection, has_proof: bool) -> None:
             "this request is recorded in the audit, so other sites must not start it:"
             " send a token in the Authorization header"
         )
+
+
+def reject_other_origins(connection: Connection) -> None:
+    """Raise 403 unless a form was sent by a page of this server."""
+    site = connection.headers.get("sec-fetch-site")
+    origin = connection.headers.get("origin", "")
+    is_own = site == "same-origin" if site else _netloc(origin) == connection.headers.get("host")
+    if not is_own:
+        raise PermissionDeniedException(
+            "this form can only be sent by a page of this server: open the page and try again"
+        )
+
+
+def _netloc(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc or None
+    except ValueError:  # not a valid URL
+        return None
 
 
 def _of(scope: Scope, name: bytes) -> list[str]:

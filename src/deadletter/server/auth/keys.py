@@ -169,6 +169,18 @@ async def first_token(access: AccessStore, store: LetterStore, clock: Clock) -> 
     return shown
 
 
+async def opening_token(
+    access: AccessStore, store: LetterStore, clock: Clock, *, lasts: timedelta
+) -> str:
+    """Create the token behind the link of `dlq serve --open`; only its hash is kept."""
+    _, shown = await Keys(access, store, clock).issue(
+        Identity(name="first-administrator", role=Role.ADMIN),
+        By("dlq serve", "opened in a browser"),
+        expires_at=clock.now() + lasts,
+    )
+    return shown
+
+
 def covers(who: Identity, other: Identity) -> bool:
     """Return whether one caller sees everything that another one sees."""
     if not who.sources:

@@ -1,25 +1,23 @@
 """Routes of access: sign in and out; create, list and revoke tokens."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 from litestar import Request, Response, delete, get, post
-from litestar.datastructures import Cookie
 from litestar.exceptions import HTTPException, PermissionDeniedException
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta, Struct
 
-from deadletter.core.access import Identity, IssuedToken, Role, Session, Token, TokenView
-from deadletter.core.errors import Conflict, NotFound
+from deadletter.core.access import Identity, IssuedToken, Role, Session, TokenView
+from deadletter.core.errors import Conflict
 from deadletter.core.letter import By
 from deadletter.server.context import Here, ServerContext, Who
 from deadletter.server.idempotency import SHOWN_ONCE, middleware, replayed_answer
 
-from .authenticator import cookie_name, is_https, unauthenticated
 from .guards import authenticator, caller, needs
-from .hosts import Connection
-from .keys import Keys, covers, issued, new_secret, session_hash, target, view
+from .keys import Keys, covers, issued, view
+from .sessions import end_session, open_session
 
 _ANYBODY: Final = [needs(Role.READER)]
 _LARGEST: Final = 128 * 1024  # bytes of a sign-in, because the caller is still unknown
@@ -57,20 +55,8 @@ async def sign_in(
         # A form of another site cannot send this content type.
         raise HTTPException("the content type must be application/json", status_code=415)
     token = await authenticator(request).sign_in(request, data.token, context.store)
-    shown, session = _session(token, context)
-    try:
-        await context.access.open_session(session)
-    except NotFound:  # revoked in the meantime
-        raise unauthenticated() from None
-    await context.store.record("sign-in", target(token.id), By(token.to.name))
-    # An earlier session of the browser ends.
-    if old := request.cookies.get(cookie_name(request)):
-        await context.access.close_session(session_hash(old))
-    lasts = session.expires_at - session.created_at
-    return Response(
-        _whoami(token.to, session),
-        cookies=[_cookie(request, shown, max_age=int(lasts.total_seconds()))],
-    )
+    session, cookie = await open_session(request, context, token)
+    return Response(_whoami(token.to, session), cookies=[cookie])
 
 
 @get("/session", guards=_ANYBODY, operation_id="get_session")
@@ -83,26 +69,8 @@ async def get_session(request: Request[Any, Any, Any]) -> Whoami:
 @delete("/session", guards=_ANYBODY, operation_id="sign_out", status_code=204)
 async def sign_out(request: Request[Any, Any, Any], context: Here) -> Response[None]:
     """End the session. Does nothing for a caller with a token."""
-    known = await caller(request)
-    if context.access is not None and known.session is not None:
-        await context.access.close_session(known.session.hash)
-        by = By(known.who.name)
-        await context.store.record("sign-out", target(known.session.token_id), by)
-    return Response(None, cookies=[_cookie(request, "", max_age=0)])
-
-
-def _session(token: Token, context: ServerContext) -> tuple[str, Session]:
-    now, shown = context.clock.now(), new_secret()
-    ends = now + timedelta(hours=context.settings.serve.session_hours)
-    session = Session(
-        hash=session_hash(shown),
-        to=token.to,
-        token_id=token.id,
-        csrf=new_secret(),
-        created_at=now,
-        expires_at=min(ends, token.expires_at or ends),
-    )
-    return shown, session
+    cookie = await end_session(request, context, await caller(request))
+    return Response(None, cookies=[cookie])
 
 
 def _whoami(who: Identity, session: Session | None) -> Whoami:
@@ -112,18 +80,6 @@ def _whoami(who: Identity, session: Session | None) -> Whoami:
         sources=who.sources,
         csrf=session.csrf if session else None,
         expires_at=session.expires_at if session else None,
-    )
-
-
-def _cookie(connection: Connection, value: str, *, max_age: int) -> Cookie:
-    return Cookie(
-        key=cookie_name(connection),
-        value=value,
-        max_age=max_age,
-        httponly=True,
-        secure=is_https(connection),
-        # Links in alerts open pages here: lax sends the cookie with those links only.
-        samesite="lax",
     )
 
 

@@ -1,0 +1,116 @@
+"""The door: sign in with a token or a one-time code, sign out."""
+
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
+
+from litestar import Request, Response, get, post
+from litestar.exceptions import HTTPException, NotAuthorizedException, TooManyRequestsException
+from litestar.params import QueryParameter
+from msgspec import Struct
+
+from deadletter.core.access import Role
+from deadletter.core.text import many
+from deadletter.server.auth.authenticator import FORM
+from deadletter.server.auth.guards import authenticator, caller, needs
+from deadletter.server.auth.hosts import refuse_tokens_in_urls, reject_other_origins
+from deadletter.server.auth.sessions import end_session, open_session
+from deadletter.server.context import Here
+
+from .pages import About, bare_page, redirect
+
+_ABOUT: Final = About(title="Sign in")
+_LARGEST: Final = 16 * 1024  # bytes of a sign-in, because the caller is still unknown
+_LONGEST: Final = 2_000  # characters of an address to come back to
+_INVALID: Final = (
+    "This token or code is not valid. It may have expired, or have been revoked; a code works once."
+)
+
+
+class SignInPage(Struct, frozen=True, kw_only=True):
+    """The sign-in, before or after a failure."""
+
+    next: str
+    problem: str = ""
+
+
+@get("/sign-in", include_in_schema=False)
+async def show_sign_in(
+    request: Request[Any, Any, Any],
+    context: Here,
+    next: Annotated[str, QueryParameter(max_length=_LONGEST)] = "",
+) -> Response[bytes]:
+    """Show the sign-in; lead those who are signed in to where they wanted to go."""
+    refuse_tokens_in_urls(request)
+    if context.access is None or await _is_known(request):
+        return redirect(own_path(next))
+    return bare_page(request, "sign_in.html", SignInPage(next=own_path(next)), _ABOUT)
+
+
+@post("/sign-in", include_in_schema=False, request_max_body_size=_LARGEST)
+async def sign_in(request: Request[Any, Any, Any], context: Here) -> Response[bytes]:
+    """Sign in by the form of the page, with a token or a one-time code."""
+    if request.content_type[0] != FORM:
+        raise HTTPException(f"the content type must be {FORM}", status_code=415)
+    reject_other_origins(request)
+    form = await request.form()
+    to = own_path(str(form.get("next", "")))
+    if context.access is None:
+        return redirect(to)
+    shown = str(form.get("token", "")).strip()
+    try:
+        token = await authenticator(request).sign_in(request, shown, context.store)
+        _, cookie = await open_session(request, context, token)
+    except NotAuthorizedException:
+        return _again(request, to, _INVALID, 401)
+    except TooManyRequestsException as error:
+        seconds = (error.headers or {}).get("Retry-After", "60")
+        text = f"Too many failed attempts from your address. Try again in {_wait(seconds)}."
+        return _again(request, to, text, 429, {"retry-after": seconds})
+    return redirect(to, cookies=[cookie])
+
+
+@post("/sign-out", guards=[needs(Role.READER)], include_in_schema=False)
+async def sign_out(request: Request[Any, Any, Any], context: Here) -> Response[bytes]:
+    """End the session."""
+    cookie = await end_session(request, context, await caller(request))
+    return redirect("/sign-in", cookies=[cookie])
+
+
+def own_path(shown: str) -> str:
+    """Return a path of this server to go to; the overview for everything else."""
+    is_path = shown.startswith("/") and not shown.startswith(("//", "/\\"))
+    if not is_path or not shown.isprintable() or not shown.isascii() or len(shown) > _LONGEST:
+        return "/"
+    if "\\" in shown or " " in shown:
+        return "/"
+    found = urlsplit(shown)
+    if found.scheme or found.netloc or found.path.startswith(("/sign-", "/api/", "/static/")):
+        return "/"
+    return shown
+
+
+async def _is_known(request: Request[Any, Any, Any]) -> bool:
+    try:
+        await caller(request)
+    except HTTPException:
+        return False
+    return True
+
+
+def _again(
+    request: Request[Any, Any, Any],
+    to: str,
+    problem: str,
+    status: int,
+    headers: dict[str, str] | None = None,
+) -> Response[bytes]:
+    page = SignInPage(next=to, problem=problem)
+    return bare_page(request, "sign_in.html", page, _ABOUT, status=status, headers=headers)
+
+
+def _wait(seconds: str) -> str:
+    count = int(seconds) if seconds.isdecimal() else 60
+    return many(count, "second") if count < 120 else many(-(-count // 60), "minute")
+
+
+routes: Final[list[Any]] = [show_sign_in, sign_in, sign_out]

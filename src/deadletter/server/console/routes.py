@@ -1,0 +1,33 @@
+"""The routes of the console, and what its pages share."""
+
+from importlib.metadata import version
+from typing import Any, Final
+
+from litestar import Request
+
+from . import assets, door, overview
+from .assets import load_assets
+from .gate import environment
+from .notices import Notices
+from .pages import BEGAN, Console
+
+_SCREENS: Final = (overview,)
+"""The modules of all screens, each with its `routes`."""
+
+
+def routes() -> list[Any]:
+    """Return all routes of the console."""
+    return [route for module in (assets, door, *_SCREENS) for route in module.routes]
+
+
+def open_console() -> Console:
+    """Read templates and files of the console."""
+    found = load_assets()
+    names = {"asset": found.url}
+    return Console(environment(names), found, Notices(), version("deadletter"))
+
+
+def note_start(request: Request[Any, Any, Any]) -> None:
+    """Note when a page was asked for; its foot says how long it took."""
+    clock = request.app.state.context.clock
+    request.scope["state"][BEGAN] = clock.monotonic()

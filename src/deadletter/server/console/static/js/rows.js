@@ -1,0 +1,77 @@
+/**
+ * The rows of a table: `j` and `k` move, `x` chooses, `X` chooses up to here, `*` all.
+ * Rows have a link of the class `row`; rows to choose have a box named `id`.
+ */
+class Rows extends HTMLElement {
+  connectedCallback() {
+    this.listener = (event) => this.press(event);
+    document.addEventListener("keydown", this.listener);
+    this.addEventListener("change", () => this.count());
+    this.addEventListener("click", (event) => this.click(event));
+    this.count();
+  }
+
+  disconnectedCallback() {
+    document.removeEventListener("keydown", this.listener);
+  }
+
+  get links() {
+    return [...this.querySelectorAll("tbody a.row")];
+  }
+
+  get boxes() {
+    return [...this.querySelectorAll("tbody input[name=id]")];
+  }
+
+  press(event) {
+    if (document.documentElement.dataset.keys === "off") return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target instanceof Element && event.target.closest("input:not([type=checkbox]), textarea, select, dialog")) return;
+    const links = this.links;
+    const at = links.findIndex((link) => link.closest("tr").contains(document.activeElement));
+    const box = links[at]?.closest("tr").querySelector("input[name=id]");
+    const step = { j: 1, k: -1 }[event.key];
+    if (step) links[Math.min(Math.max(at + step, 0), links.length - 1)]?.focus();
+    else if (event.key === "x" && box) this.choose(box, !box.checked);
+    else if (event.key === "X" && box) this.chooseTo(box);
+    else if (event.key === "*") for (const one of this.boxes) this.choose(one, true);
+    else return;
+    event.preventDefault();
+  }
+
+  /** Shift chooses a span; the whole row leads where its link leads. */
+  click(event) {
+    const target = event.target;
+    if (!(target instanceof HTMLElement)) return;
+    if (target.matches("input[name=id]")) {
+      if (event.shiftKey) this.chooseTo(target);
+      this.anchor = target;
+      return;
+    }
+    if (target.closest("a, button, input, label, summary")) return;
+    if (!getSelection()?.isCollapsed) return;
+    target.closest("tbody tr")?.querySelector("a.row")?.click();
+  }
+
+  choose(box, isChosen) {
+    box.checked = isChosen;
+    this.anchor = box;
+    this.count();
+  }
+
+  chooseTo(box) {
+    const boxes = this.boxes;
+    const ends = [boxes.indexOf(this.anchor ?? box), boxes.indexOf(box)].sort((a, b) => a - b);
+    for (const one of boxes.slice(ends[0], ends[1] + 1)) this.choose(one, true);
+  }
+
+  /** Show how many are chosen, in all elements with `data-chosen`. */
+  count() {
+    const chosen = this.boxes.filter((box) => box.checked);
+    for (const box of this.boxes) box.closest("tr").setAttribute("aria-selected", box.checked);
+    for (const one of this.querySelectorAll("[data-chosen]")) one.textContent = chosen.length;
+    for (const bar of this.querySelectorAll(".chosen")) bar.hidden = !chosen.length;
+  }
+}
+
+customElements.define("dlq-rows", Rows);
