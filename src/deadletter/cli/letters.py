@@ -21,7 +21,7 @@ from deadletter.core.message import Message
 from deadletter.core.replay_rules import OUT
 from deadletter.core.text import attempts_of, clean, clean_lines
 from deadletter.intake.dialects import unmarked
-from deadletter.office.letters import LetterCount, LetterDetails
+from deadletter.office.letters_protocol import LetterCount, LetterDetails
 from deadletter.office.view import Kind, LetterView, MessageView, Moment, OriginView
 from deadletter.wiring.foreign import Ways
 
