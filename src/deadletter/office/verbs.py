@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from deadletter.core.access import Role
 from deadletter.core.errors import ConfigError
-from deadletter.core.letter import By, State
+from deadletter.core.letter import AuditEntry, By, State
 from deadletter.ports import LetterStore
 
 Change: TypeAlias = Callable[[LetterStore, Sequence[str], By], Awaitable[Sequence[str]]]
@@ -152,6 +152,15 @@ PURGE: Final = Verb(
 VERBS: Final = (REVIEW, CLOSE, REOPEN, DISCARD, RESTORE, PURGE)
 """All verbs, in the order of lists."""
 BY_NAME: Final = {verb.name: verb for verb in VERBS}
+
+
+def verb_of(entry: AuditEntry) -> Verb | None:
+    """Return the verb that an audit entry of a letter records; None for other acts."""
+    if entry.action != "move":
+        return BY_NAME.get(entry.action)
+    old, _, new = entry.detail.partition(" to ")
+    moves = [verb for verb in VERBS if verb.new == new]
+    return next((verb for verb in moves if old in verb.old), moves[0] if moves else None)
 
 
 class LetterVerbs(Protocol):
