@@ -35,6 +35,7 @@ from deadletter.core.query.fields import FIELDS, Field
 from deadletter.observe.logs import LEVELS
 from deadletter.observe.metrics import Metrics
 from deadletter.observe.office_metrics import OfficeMetrics
+from deadletter.office.verbs import VERBS
 from deadletter.ports import Features
 from deadletter.stores.memory.letters import MemoryLetters
 from deadletter.stores.mongodb.engine import FEATURES as MONGODB
@@ -298,6 +299,23 @@ def states_table() -> str:
                 ", ".join(f"`{to}`" for to in letter.State if to in letter.MOVES[one]),
             ]
             for one in letter.State
+        ),
+    )
+
+
+def verbs_table() -> str:
+    """Every verb of letters: what it does, with which ones, who may, and what undoes it."""
+    return table(
+        ["command", "does", "takes letters that are", "role", "undone by"],
+        (
+            [
+                f"`dlq {verb.name}`",
+                f"{verb.about}{' Requires a reason.' if verb.needs_reason else ''}",
+                verb.states,
+                f"`{verb.role}`",
+                f"`dlq {verb.opposite}`" if verb.opposite else "",
+            ]
+            for verb in VERBS
         ),
     )
 

@@ -71,6 +71,15 @@ def calls(tree: ast.AST) -> Iterator[str]:
             yield node.func.id
 
 
+def names(tree: ast.AST) -> Iterator[str]:
+    """Every function that is defined, and every constant text."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
 def clocks_and_dice(tree: ast.AST) -> set[str]:
     """Every way in which a module asks the system for time or chance."""
     found = CLOCKS & set(calls(tree))
@@ -99,6 +108,19 @@ def test_the_rings_hold(capsys: pytest.CaptureFixture[str]) -> None:
     status = lint_imports(config_filename=str(ROOT / ".importlinter"), no_cache=True)
 
     assert status == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["reopen", "discard", "restore"])
+def test_a_verb_of_letters_is_written_in_one_place(verb: str) -> None:
+    """Routes, commands and both offices are made from the table of verbs."""
+    found = {
+        module
+        for module, tree in TREES.items()
+        if module.startswith(("office", "server", "client", "cli")) and verb in names(tree)
+    }
+
+    # The second one is the method for programs that select letters by a query.
+    assert found == {"office/verbs.py", "client/letters.py"}
 
 
 def test_there_are_few_public_names() -> None:

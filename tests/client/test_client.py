@@ -15,7 +15,7 @@ from deadletter.core.campaign import CampaignState, Outcome, unsent
 from deadletter.core.errors import ConfigError, Conflict, NotFound, QueryError, Refused
 from deadletter.core.letter import AuditEntry, Changes, GroupStatus, State
 from deadletter.office.groups import GroupPage
-from deadletter.office.letters import LetterCount
+from deadletter.office.letters_protocol import LetterCount
 from deadletter.office.selection import ReplayPage
 from deadletter.ports import QueueOptions
 from office.making import make_letter, make_letters

@@ -13,7 +13,7 @@ from deadletter.client.office import RemoteOffice
 from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By, Changes, DeadLetter, GroupStatus, State
-from deadletter.office.letters import LettersProtocol
+from deadletter.office.letters_protocol import LettersProtocol
 from deadletter.office.office import GroupsProtocol, MailboxesProtocol, Office, OfficeProtocol
 from deadletter.office.replays import ReplayRequest, ReplaysProtocol
 from deadletter.office.selection import found_by

@@ -30,6 +30,7 @@ from deadletter.core.errors import (
     StoreLost,
 )
 from deadletter.core.text import clean, clean_lines
+from deadletter.office.verbs import VERBS
 
 from .streams import escape_unencodable, restored_streams
 
@@ -93,16 +94,11 @@ _COMMANDS: Final = (
     ("repro", "archive:repro", LOOK, "Write a failing test that reproduces a letter."),
     ("stats", "overview:stats", LOOK, "Count messages and letters."),
     ("outages", "overview:outages_app", LOOK, "List outages; release mailboxes."),
-    ("review", "moves:review", DECIDE, "Mark letters as reviewed."),
     ("note", "moves:note", DECIDE, "Add a note to letters."),
-    ("replay", "replay:app", DECIDE, "Send letters back to their mailboxes."),
     ("edit", "edit:edit", DECIDE, "Edit the message of a letter."),
-    ("close", "moves:close", DECIDE, "Close letters."),
-    ("reopen", "moves:reopen", DECIDE, "Make letters pending again."),
+    ("replay", "replay:app", DECIDE, "Send letters back to their mailboxes."),
     ("confirm", "moves:confirm", DECIDE, "Confirm that replayed messages were handled."),
-    ("discard", "moves:discard", DECIDE, "Discard letters; `restore` undoes it."),
-    ("restore", "moves:restore", DECIDE, "Restore discarded letters."),
-    ("purge", "moves:purge", DECIDE, "Delete letters permanently."),
+    *((verb.name, f"verbs:{verb.name}", DECIDE, verb.line) for verb in VERBS),
     ("work", "work:work", RUN, "Run the handlers of an App."),
     ("serve", "serve:serve", RUN, "Serve the HTTP API, the queue server and metrics."),
     ("drain", "drain:drain", RUN, "Import letters from a broker's own dead-letter queue."),

@@ -21,7 +21,8 @@ from deadletter.core.message import Message
 from deadletter.core.replay_rules import OUT
 from deadletter.core.text import attempts_of, clean, clean_lines
 from deadletter.intake.dialects import unmarked
-from deadletter.office.letters import LetterCount, LetterDetails
+from deadletter.office.letters_protocol import LetterCount, LetterDetails
+from deadletter.office.verbs import verb_of
 from deadletter.office.view import Kind, LetterView, MessageView, Moment, OriginView
 from deadletter.wiring.foreign import Ways
 
@@ -169,10 +170,6 @@ def _nothing(query: Sequence[str], *, cut: bool) -> str:
 MOST_STACK: Final = 40  # lines
 MOST_CHANGES: Final = 40  # lines
 _MOVED: Final[dict[str, str]] = {
-    State.REVIEWED: "reviewed it",
-    State.CLOSED: "closed it",
-    State.PENDING: "reopened it",
-    State.DISCARDED: "discarded it",
     State.QUARANTINED: "quarantined it",
     State.REPLAYING: "sent it back",
     State.REPLAYED: "confirmed that it was handled",
@@ -182,7 +179,6 @@ _ACTS: Final = {
     "edit": "edited it",
     "reveal": "revealed masked values",
     "import": "imported it",
-    "purge": "purged it",
     "replay": "replayed it",
 }
 
@@ -354,10 +350,12 @@ def _act(entry: AuditEntry) -> Text:
 def _action_text(entry: AuditEntry) -> str:
     if entry.action == "note":
         return f"noted: {clean(entry.detail)}"
+    verb = verb_of(entry)
     if entry.action == "move":
         new = entry.detail.rpartition(" ")[2]
-        return _MOVED.get(new, clean(entry.detail))
-    action = _ACTS.get(entry.action, clean(entry.action))
+        return f"{verb.done} it" if verb else _MOVED.get(new, clean(entry.detail))
+    known = f"{verb.done} it" if verb else _ACTS.get(entry.action)
+    action = known or clean(entry.action)
     return f"{action} ({clean(entry.detail)})" if entry.detail else action
 
 

@@ -1,93 +1,19 @@
-"""dlq review, note, close, reopen, confirm, discard, restore, purge and retention."""
+"""dlq note, confirm and retention."""
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from collections.abc import Iterable
 
 from cyclopts import App
 
-from deadletter.core.errors import ConfigError, Conflict
-from deadletter.core.letter import By, State
-from deadletter.office.letters import IS_REPLAYING, LettersProtocol, Moved
+from deadletter.core.errors import ConfigError
+from deadletter.office.letters_protocol import LettersProtocol
+from deadletter.office.verbs import Moved
 from deadletter.wiring.chores import retention_of
 
 from .app import ExitCode
 from .desk import AtDesk, Desk
-from .options import AtMost, Flag, FreeText, Reason, Yes, choose
-from .ui import ask_to_confirm, bar, many, through
-
-_WAITING: Final = f"is:{State.REPLAYING}"
-
-Verb = Callable[[LettersProtocol, Iterable[str], By], Awaitable[Moved]]
-
-
-async def review(
-    *letters: str, reason: Reason = "", text: FreeText = False, limit: AtMost = None, desk: AtDesk
-) -> ExitCode:
-    """
-    Mark pending letters as reviewed.
-
-    Args:
-        letters: Ids, or a search.
-        reason: What you found; recorded in the audit.
-        text: Allow words without a field, which match the text of letters.
-        limit: The most letters to change.
-    """
-    return await _change(
-        desk, letters, text, limit, reason, lambda some, ids, by: some.review(ids, by), "reviewed"
-    )
-
-
-async def close(
-    *letters: str,
-    reason: Reason = "",
-    unconfirmed: Flag = False,
-    text: FreeText = False,
-    limit: AtMost = None,
-    desk: AtDesk,
-) -> ExitCode:
-    """
-    Close letters.
-
-    Args:
-        letters: Ids, or a search.
-        reason: Why; recorded in the audit.
-        unconfirmed: Also close letters that wait for the outcome of a replay. A letter
-            whose copy fails later is reopened. The search is:replaying implies this.
-        text: Allow words without a field, which match the text of letters.
-        limit: The most letters to change.
-    """
-    unconfirmed = unconfirmed or _WAITING in " ".join(letters).split()
-
-    async def verb(some: LettersProtocol, ids: Iterable[str], by: By) -> Moved:
-        return await some.close(ids, by, unconfirmed=unconfirmed)
-
-    return await _change(desk, letters, text, limit, reason, verb, "closed")
-
-
-async def reopen(
-    *letters: str,
-    reason: Reason = "",
-    unconfirmed: Flag = False,
-    text: FreeText = False,
-    limit: AtMost = None,
-    desk: AtDesk,
-) -> ExitCode:
-    """
-    Make reviewed, closed, replayed or quarantined letters pending again.
-
-    Args:
-        letters: Ids, or a search.
-        reason: Why; recorded in the audit.
-        unconfirmed: Also reopen letters that wait for the outcome of a replay. A letter
-            whose copy is handled later becomes replayed.
-        text: Allow words without a field, which match the text of letters.
-        limit: The most letters to change.
-    """
-
-    async def verb(some: LettersProtocol, ids: Iterable[str], by: By) -> Moved:
-        return await some.reopen(ids, by, unconfirmed=unconfirmed)
-
-    return await _change(desk, letters, text, limit, reason, verb, "reopened")
+from .options import AtMost, Flag, FreeText, Reason, Yes
+from .ui import ask_to_confirm, bar, many
+from .verbs import change
 
 
 async def confirm(*messages: str, reason: Reason = "", desk: AtDesk) -> ExitCode:
@@ -127,135 +53,10 @@ async def note(
         limit: The most letters to change.
     """
 
-    async def verb(some: LettersProtocol, ids: Iterable[str], by: By) -> Moved:
-        return await some.note(ids, note, by)
+    async def act(some: LettersProtocol, ids: Iterable[str]) -> Moved:
+        return await some.note(ids, note, desk.by(""))
 
-    return await _change(desk, letters, text, limit, "", verb, "noted")
-
-
-async def discard(
-    *letters: str,
-    reason: Reason = "",
-    unconfirmed: Flag = False,
-    text: FreeText = False,
-    limit: AtMost = None,
-    yes: Yes = False,
-    desk: AtDesk,
-) -> ExitCode:
-    """
-    Discard letters. They can be restored until they are purged.
-
-    Args:
-        letters: Ids, or a search.
-        reason: Why; recorded in the audit.
-        unconfirmed: Also discard letters that wait for the outcome of a replay. A letter
-            whose copy fails later is reopened.
-        text: Allow words without a field, which match the text of letters.
-        limit: The most letters to change.
-        yes: Do not ask for confirmation.
-    """
-
-    async def verb(some: LettersProtocol, ids: Iterable[str], by: By) -> Moved:
-        return await some.discard(ids, by, unconfirmed=unconfirmed)
-
-    return await _change(
-        desk, letters, text, limit, reason, verb, "discarded", "discard {}", yes=yes
-    )
-
-
-async def restore(
-    *letters: str, reason: Reason = "", text: FreeText = False, limit: AtMost = None, desk: AtDesk
-) -> ExitCode:
-    """
-    Restore discarded letters: they become pending again.
-
-    Args:
-        letters: Ids, or a search.
-        reason: Why; recorded in the audit.
-        text: Allow words without a field, which match the text of letters.
-        limit: The most letters to change.
-    """
-    return await _change(
-        desk, letters, text, limit, reason, lambda some, ids, by: some.restore(ids, by), "restored"
-    )
-
-
-async def purge(
-    *letters: str,
-    reason: Reason = "",
-    text: FreeText = False,
-    limit: AtMost = None,
-    yes: Yes = False,
-    desk: AtDesk,
-) -> ExitCode:
-    """
-    Delete letters permanently. The audit keeps the reason, not the content.
-
-    Args:
-        letters: Ids, or a search.
-        reason: Why; required, and recorded in the audit.
-        text: Allow words without a field, which match the text of letters.
-        limit: The most letters to change.
-        yes: Do not ask for confirmation.
-    """
-    if not reason.strip():
-        raise ConfigError("purging deletes letters permanently: give the reason with --reason")
-    return await _change(
-        desk,
-        letters,
-        text,
-        limit,
-        reason,
-        lambda some, ids, by: some.purge(ids, by),
-        "purged",
-        "delete {} permanently",
-        yes=yes,
-    )
-
-
-async def _change(  # noqa: PLR0917 -- seven commands in one shape
-    desk: Desk,
-    words: tuple[str, ...],
-    text: bool,
-    limit: int | None,
-    reason: str,
-    verb: Verb,
-    done: str,
-    danger: str = "",
-    *,
-    yes: bool = False,
-) -> ExitCode:
-    async with desk.office() as office:
-        chosen = await choose(office.letters, words, text=text, limit=limit)
-        count = len(chosen.ids)
-        if danger:
-            what = danger.replace("{}", many(count, "letter"))
-            ask_to_confirm(desk, what, yes=yes, count=count)
-        with through(desk, f"being {done}", chosen.ids) as ids:
-            result = await verb(office.letters, ids, desk.by(reason))
-    if desk.as_json:
-        desk.document(result)
-    else:
-        _report(desk, result, done)
-        if chosen.more:
-            desk.hint(f"The limit of {count:,} was reached; there may be more.")
-    if result.moved == 0:
-        if desk.as_json:
-            return ExitCode.CONFLICT
-        raise Conflict(f"nothing was {done}")
-    return ExitCode.OK
-
-
-def _report(desk: Desk, result: Moved, done: str) -> None:
-    if result.moved:
-        desk.tell(f"{many(result.moved, 'letter')} {done}.")
-    for why, count in result.skipped.items():
-        desk.tell(f"{many(count, 'letter')} skipped: {why}.", "yellow")
-    if IS_REPLAYING in result.skipped:
-        desk.warn(
-            "A replay has sent letters that have no outcome yet. `close`, `discard`,"
-            " `reopen` and `replay` include them with --unconfirmed."
-        )
+    return await change(desk, letters, act, "noted", text=text, limit=limit)
 
 
 retention_app = App(

@@ -9,7 +9,8 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from deadletter.core.errors import ConfigError, NotFound
-from deadletter.office.letters import SHORTEST_PREFIX, LettersProtocol
+from deadletter.office.letter_search import SHORTEST_PREFIX
+from deadletter.office.letters_protocol import LettersProtocol
 from deadletter.office.selection import MOST, Chosen, check_words, found_by
 
 from .streams import interruptible, standard_input

@@ -14,7 +14,7 @@ from deadletter.core.campaign import Campaign, CampaignState, Verdict, unsent, u
 from deadletter.core.errors import ConfigError, Conflict
 from deadletter.core.letter import By, State
 from deadletter.office.batches import batched
-from deadletter.office.letters import LettersProtocol
+from deadletter.office.letters_protocol import LettersProtocol
 from deadletter.office.office import OfficeProtocol
 from deadletter.office.replay import CAP, FASTEST, HIGHEST_CAP
 from deadletter.office.replay_steps import PATIENCE

@@ -24,7 +24,7 @@ from deadletter.core.campaign import (
 from deadletter.core.letter import LetterHead, State
 from deadletter.core.text import clean
 from deadletter.office.batches import batched
-from deadletter.office.letters import LettersProtocol
+from deadletter.office.letters_protocol import LettersProtocol
 from deadletter.office.office import OfficeProtocol
 from deadletter.office.preflight import Plan
 

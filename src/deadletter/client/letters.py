@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from msgspec import UNSET, Struct, structs
 
@@ -14,7 +14,8 @@ from deadletter.core.query.ast import Node
 from deadletter.office.batches import PATIENCE as SEARCH_PATIENCE
 from deadletter.office.batches import batched
 from deadletter.office.diff import differences
-from deadletter.office.letters import LetterCount, LetterDetails, Moved
+from deadletter.office.letters_protocol import LetterCount, LetterDetails
+from deadletter.office.verbs import LetterVerbs, Moved, Verb
 from deadletter.office.view import LetterView, Moment, view_message
 from deadletter.ports import Page
 
@@ -33,6 +34,13 @@ class Timeline(Struct, frozen=True, kw_only=True):
     id: str
     moments: tuple[Moment, ...]
     left_out: bool = False  # the audit has more entries about the letter
+
+
+class Which(TypedDict, total=False):
+    """A search that chooses letters, instead of their ids."""
+
+    query: str | None
+    free_text: bool  # allow words without a field, which match the text of letters
 
 
 def selected(
@@ -115,42 +123,96 @@ class Letters:
             headers={"if-match": f'"{revision}"'},
         )
 
-    async def review(
+    async def act(
         self,
+        verb: str,
         ids: Iterable[str] | None = None,
         *,
-        query: str | None = None,
-        free_text: bool = False,
+        expect: int | None = None,
         reason: str = "",
+        unconfirmed: bool = False,
+        **which: Unpack[Which],
+    ) -> Moved:
+        """
+        Change letters, by `ids` or by what a `query` finds.
+
+        Args:
+            verb: What to do: the name of a route, such as `close`.
+            ids: Whole ids of letters.
+            expect: The confirmed number of letters; another number raises `Conflict`.
+            reason: Why; recorded in the audit.
+            unconfirmed: Include letters that wait for the outcome of a replay.
+            which: A search instead of ids.
+        """
+        waiting = {"unconfirmed": True} if unconfirmed else {}
+        chosen = selected(
+            ids,
+            which.get("query"),
+            which.get("free_text", False),
+            expect=expect,
+            reason=reason,
+            **waiting,
+        )
+        return await self._post(verb, chosen)
+
+    async def review(
+        self, ids: Iterable[str] | None = None, *, reason: str = "", **which: Unpack[Which]
     ) -> Moved:
         """Mark pending letters as reviewed."""
-        return await self._do("review", selected(ids, query, free_text, reason=reason))
+        return await self.act("review", ids, reason=reason, **which)
 
     async def close(
         self,
         ids: Iterable[str] | None = None,
         *,
-        query: str | None = None,
-        free_text: bool = False,
         reason: str = "",
         unconfirmed: bool = False,
+        **which: Unpack[Which],
     ) -> Moved:
         """Close letters; with `unconfirmed` also those that wait for an outcome."""
-        chosen = selected(ids, query, free_text, reason=reason, unconfirmed=unconfirmed)
-        return await self._do("close", chosen)
+        return await self.act("close", ids, reason=reason, unconfirmed=unconfirmed, **which)
 
     async def reopen(
         self,
         ids: Iterable[str] | None = None,
         *,
-        query: str | None = None,
-        free_text: bool = False,
         reason: str = "",
         unconfirmed: bool = False,
+        **which: Unpack[Which],
     ) -> Moved:
         """Make letters pending again; `unconfirmed` as in `close`."""
-        chosen = selected(ids, query, free_text, reason=reason, unconfirmed=unconfirmed)
-        return await self._do("reopen", chosen)
+        return await self.act("reopen", ids, reason=reason, unconfirmed=unconfirmed, **which)
+
+    async def discard(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        expect: int | None = None,
+        reason: str = "",
+        unconfirmed: bool = False,
+        **which: Unpack[Which],
+    ) -> Moved:
+        """Discard letters, until they are restored or purged; `unconfirmed` as in `close`."""
+        return await self.act(
+            "discard", ids, expect=expect, reason=reason, unconfirmed=unconfirmed, **which
+        )
+
+    async def restore(
+        self, ids: Iterable[str] | None = None, *, reason: str = "", **which: Unpack[Which]
+    ) -> Moved:
+        """Make discarded letters pending again."""
+        return await self.act("restore", ids, reason=reason, **which)
+
+    async def purge(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        expect: int | None = None,
+        reason: str,
+        **which: Unpack[Which],
+    ) -> Moved:
+        """Delete letters permanently."""
+        return await self.act("purge", ids, expect=expect, reason=reason, **which)
 
     async def note(
         self,
@@ -161,49 +223,9 @@ class Letters:
         free_text: bool = False,
     ) -> Moved:
         """Add a note to letters."""
-        return await self._do("notes", selected(ids, query, free_text, text=text))
+        return await self._post("notes", selected(ids, query, free_text, text=text))
 
-    async def discard(
-        self,
-        ids: Iterable[str] | None = None,
-        *,
-        query: str | None = None,
-        free_text: bool = False,
-        expect: int | None = None,
-        reason: str = "",
-        unconfirmed: bool = False,
-    ) -> Moved:
-        """Discard letters, until they are restored or purged; `unconfirmed` as in `close`."""
-        chosen = selected(
-            ids, query, free_text, expect=expect, reason=reason, unconfirmed=unconfirmed
-        )
-        return await self._do("discard", chosen)
-
-    async def restore(
-        self,
-        ids: Iterable[str] | None = None,
-        *,
-        query: str | None = None,
-        free_text: bool = False,
-        reason: str = "",
-    ) -> Moved:
-        """Make discarded letters pending again."""
-        return await self._do("restore", selected(ids, query, free_text, reason=reason))
-
-    async def purge(
-        self,
-        ids: Iterable[str] | None = None,
-        *,
-        query: str | None = None,
-        free_text: bool = False,
-        expect: int | None = None,
-        reason: str,
-    ) -> Moved:
-        """Delete letters permanently."""
-        chosen = selected(ids, query, free_text, expect=expect, reason=reason)
-        return await self._do("purge", chosen)
-
-    async def _do(self, verb: str, chosen: dict[str, Any]) -> Moved:
+    async def _post(self, verb: str, chosen: dict[str, Any]) -> Moved:
         return await self._connection.post(f"{API}/letters/{verb}", chosen, Moved)
 
 
@@ -211,7 +233,7 @@ def _path(id: str, *more: str) -> str:
     return "/".join([f"{API}/letters", part(id), *more])
 
 
-class RemoteLetters:
+class RemoteLetters(LetterVerbs):
     """The letters of an office behind a server."""
 
     def __init__(self, client: "Client") -> None:
@@ -304,39 +326,21 @@ class RemoteLetters:
         edited = await self._letters.edit(text, changes, revision=revision, reason=by.reason)
         return edited.head
 
-    async def review(self, ids: Iterable[str], by: By) -> Moved:
-        """Mark pending letters as reviewed."""
-        return await _in_batches(ids, lambda some: self._letters.review(some, reason=by.reason))
+    async def act(
+        self, verb: Verb, ids: Iterable[str], by: By, *, unconfirmed: bool = False
+    ) -> Moved:
+        """Do one of `VERBS` with letters; see `LetterVerbs`."""
+        verb.check(by, unconfirmed=unconfirmed)
 
-    async def close(self, ids: Iterable[str], by: By, *, unconfirmed: bool = False) -> Moved:
-        """Close letters; with `unconfirmed` also those that wait for an outcome."""
-        return await _in_batches(
-            ids, lambda some: self._letters.close(some, reason=by.reason, unconfirmed=unconfirmed)
-        )
+        async def act(some: Sequence[str]) -> Moved:
+            letters = self._letters
+            return await letters.act(verb.name, some, reason=by.reason, unconfirmed=unconfirmed)
 
-    async def reopen(self, ids: Iterable[str], by: By, *, unconfirmed: bool = False) -> Moved:
-        """Make letters pending again; `unconfirmed` as in `close`."""
-        return await _in_batches(
-            ids, lambda some: self._letters.reopen(some, reason=by.reason, unconfirmed=unconfirmed)
-        )
-
-    async def discard(self, ids: Iterable[str], by: By, *, unconfirmed: bool = False) -> Moved:
-        """Discard letters; `unconfirmed` as in `close`."""
-        return await _in_batches(
-            ids, lambda some: self._letters.discard(some, reason=by.reason, unconfirmed=unconfirmed)
-        )
-
-    async def restore(self, ids: Iterable[str], by: By) -> Moved:
-        """Make discarded letters pending again."""
-        return await _in_batches(ids, lambda some: self._letters.restore(some, reason=by.reason))
+        return await _in_batches(ids, act)
 
     async def note(self, ids: Iterable[str], text: str, by: By) -> Moved:
         """Add a note to letters."""
         return await _in_batches(ids, lambda some: self._letters.note(text, some))
-
-    async def purge(self, ids: Iterable[str], by: By) -> Moved:
-        """Delete letters permanently."""
-        return await _in_batches(ids, lambda some: self._letters.purge(some, reason=by.reason))
 
 
 async def _in_batches(

@@ -35,7 +35,8 @@ from .archive import ArchiveHead, write_archive
 from .archive_import import TakenIn, take_in_archive
 from .exports import write_sheet
 from .groups import GroupLine, GroupPage, Regrouped, RuleLine
-from .letters import Letters, LettersProtocol
+from .letters import Letters
+from .letters_protocol import LettersProtocol
 from .mailboxes import Outage, Released
 from .preflight import Fits
 from .replay import Replay

@@ -47,7 +47,8 @@ from deadletter.ports import (
 )
 
 from .batches import batched
-from .letters import Letters, of_sources
+from .letter_search import of_sources
+from .letters import Letters
 
 _NAMED: Final = 50  # messages in one search, which must not be too long
 _ITEMS: Final = 500  # of a campaign, in one look

@@ -12,7 +12,8 @@ from deadletter.core.query.ast import Op, Term
 from deadletter.ports import Broker, Clock, Fate, LetterStore, QueueInfo
 
 from .batches import whole_letters
-from .letters import Letters, of_sources
+from .letter_search import of_sources
+from .letters import Letters
 from .view import earlier_deaths
 
 COUNTED: Final = 10_000  # arrivals are counted up to here; more is "at least"

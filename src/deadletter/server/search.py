@@ -12,7 +12,7 @@ from deadletter.core.access import Identity
 from deadletter.core.query import Node, is_costly, parse
 from deadletter.core.query.parse import MAX_TEXT
 from deadletter.office.batches import AT_ONCE, Patience, Turn
-from deadletter.office.letters import LetterCount
+from deadletter.office.letters_protocol import LetterCount
 from deadletter.ports import Page
 from deadletter.server.auth.guards import caller
 

@@ -3,8 +3,10 @@
 from typing import Final
 
 from deadletter.core.access import Role
+from deadletter.office.verbs import VERBS
 
 READER, OPERATOR, ADMIN = Role.READER, Role.OPERATOR, Role.ADMIN
+FOR_ADMINS: Final = {"purge"}  # verbs of letters; all others are for operators
 
 TABLE: Final[dict[tuple[str, str], Role | None]] = {
     # letters
@@ -17,20 +19,13 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/api/v1/letters/{id}/message"): OPERATOR,
     ("GET", "/api/v1/letters/{id}/body"): OPERATOR,
     ("GET", "/api/v1/letters/{id}/original"): OPERATOR,
-    ("POST", "/api/v1/letters/{id}/review"): OPERATOR,
-    ("POST", "/api/v1/letters/review"): OPERATOR,
-    ("POST", "/api/v1/letters/{id}/close"): OPERATOR,
-    ("POST", "/api/v1/letters/close"): OPERATOR,
-    ("POST", "/api/v1/letters/{id}/reopen"): OPERATOR,
-    ("POST", "/api/v1/letters/reopen"): OPERATOR,
     ("POST", "/api/v1/letters/{id}/notes"): OPERATOR,
     ("POST", "/api/v1/letters/notes"): OPERATOR,
-    ("POST", "/api/v1/letters/{id}/discard"): OPERATOR,
-    ("POST", "/api/v1/letters/discard"): OPERATOR,
-    ("POST", "/api/v1/letters/{id}/restore"): OPERATOR,
-    ("POST", "/api/v1/letters/restore"): OPERATOR,
-    ("POST", "/api/v1/letters/{id}/purge"): ADMIN,
-    ("POST", "/api/v1/letters/purge"): ADMIN,
+    **{
+        ("POST", path): ADMIN if verb.name in FOR_ADMINS else OPERATOR
+        for verb in VERBS
+        for path in (f"/api/v1/letters/{{id}}/{verb.name}", f"/api/v1/letters/{verb.name}")
+    },
     # groups
     ("GET", "/api/v1/groups"): READER,
     ("GET", "/api/v1/groups/{name}"): READER,

@@ -16,7 +16,7 @@ from deadletter.core.letter import By, DeadLetter
 from deadletter.core.query import parse
 from deadletter.office.archive import archive_lines
 from deadletter.office.archive_import import TakenIn, take_in_archive
-from deadletter.office.letters import of_sources
+from deadletter.office.letter_search import of_sources
 from deadletter.office.selection import MOST
 from deadletter.server.auth.guards import needs, while_authorized
 from deadletter.server.context import Here, ServerContext, Who

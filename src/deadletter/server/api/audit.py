@@ -11,7 +11,7 @@ from deadletter.core.access import Identity, Role
 from deadletter.core.letter import AuditEntry
 from deadletter.core.query.ast import Op, Term
 from deadletter.core.query.fields import pattern
-from deadletter.office.letters import of_sources
+from deadletter.office.letter_search import of_sources
 from deadletter.server.auth.guards import needs
 from deadletter.server.context import Here, ServerContext, Who
 from deadletter.server.search import Limit

@@ -6,21 +6,17 @@ from litestar import Response, get
 from litestar.params import QueryParameter
 from msgspec import Meta, Struct
 
-from deadletter.core.access import Identity, Role
-from deadletter.core.errors import ConfigError
+from deadletter.core.access import Role
 from deadletter.core.letter import By
 from deadletter.core.message import Message
 from deadletter.core.query import parse, sealed
-from deadletter.core.query.ast import Op, Term
-from deadletter.core.query.parse import MAX_TEXT
-from deadletter.office.batches import batched
-from deadletter.office.letters import LetterCount, of_sources
-from deadletter.office.selection import MOST, WIDEST, Chosen, check_words, found_by
+from deadletter.office.letters_protocol import LetterCount
 from deadletter.office.view import LetterView, Moment, view
 from deadletter.ports import Page
+from deadletter.server.acting.choice import Choice
 from deadletter.server.auth.guards import needs
-from deadletter.server.context import Here, ServerContext, Who
-from deadletter.server.search import After, Id, Limit, Query, Searches, Searching
+from deadletter.server.context import Here, Who
+from deadletter.server.search import After, Id, Limit, Query, Searches
 
 READ: Final = [needs(Role.READER)]
 REVEAL: Final = [needs(Role.OPERATOR, recorded=True)]
@@ -123,80 +119,12 @@ def etag(revision: int) -> str:
 routes: Final[list[Any]] = [*(search_letters, count_letters, get_letter, timeline, message, body)]
 
 
-MOST_NAMED: Final = 10_000
-
 Reason: TypeAlias = Annotated[
     str, Meta(max_length=4_000, description="Why; recorded in the audit.")
 ]
-Search: TypeAlias = Annotated[
-    str, Meta(min_length=1, max_length=MAX_TEXT, description="A search; `*` is all.")
-]
-Named: TypeAlias = Annotated[
-    tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...],
-    Meta(min_length=1, max_length=MOST_NAMED, description="Whole ids of letters."),
-]
-AtMost: TypeAlias = Annotated[
-    int, Meta(ge=1, le=MOST, description="The most letters that a search may choose.")
-]
-FreeText: TypeAlias = Annotated[
-    bool,
-    Meta(description="Allow words without a field in the query, which match the text of letters."),
-]
-Expect: TypeAlias = Annotated[
-    int, Meta(ge=0, description="Refuse unless it is exactly this many letters.")
-]
 
 
-class Selection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A selection of letters: either `ids`, or what `query` finds now."""
+class Selection(Choice, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A selection of letters, and the reason of a change."""
 
-    ids: Named | None = None
-    query: Search | None = None
-    limit: AtMost | None = None
-    expect: Expect | None = None
-    free_text: FreeText = False
     reason: Reason = ""
-
-
-async def chosen(
-    context: ServerContext,
-    who: Identity,
-    selection: Selection,
-    searching: Searching,
-    *,
-    to_replay: bool = False,
-) -> Chosen:
-    """
-    Return the selected letters that the caller may see.
-
-    The limit of a replay is not applied here: it counts letters that are sent.
-    """
-    if (selection.ids is None) == (selection.query is None):
-        raise ConfigError("select letters either by `ids` or by a `query`")
-    if selection.query is not None:
-        query = parse(selection.query)
-        check_words(query, allowed=selection.free_text, how="set free_text: true")
-        node = of_sources(query, who.sources)
-        found = await found_by(
-            searching,
-            node,
-            limit=None if to_replay else selection.limit,
-            widest=WIDEST if to_replay else MOST,
-        )
-    else:
-        ids = tuple(dict.fromkeys(id_.lower() for id_ in selection.ids or ()))
-        found = Chosen(await _seen(context, who, ids), "")
-    found.check(selection.expect, selection.limit)
-    return found
-
-
-async def _seen(context: ServerContext, who: Identity, ids: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the ids of letters that the caller may see."""
-    if not who.sources:
-        return ids
-    seen: list[str] = []
-    for batch in batched(ids):
-        node = of_sources(Term("id", Op.IS, batch), who.sources)
-        page = await context.office.letters.search(node, limit=len(batch))
-        seen += [head.id for head in page.heads]
-    return tuple(seen)

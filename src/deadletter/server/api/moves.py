@@ -1,28 +1,33 @@
-"""Routes that change letters: review, close, reopen, note, discard, restore, purge, edit."""
+"""Routes that change letters: one for each verb, notes, and edits."""
 
-from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 from litestar import Response, get, patch, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import HeaderParameter, JSONBody
-from msgspec import UNSET, Meta, Struct, UnsetType, structs
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from deadletter.core.access import Identity, Role
+from deadletter.core.access import Role
 from deadletter.core.errors import ConfigError, Conflict
 from deadletter.core.letter import By, Changes
 from deadletter.core.message import LONGEST_TEXT, Headers, Message
 from deadletter.office.diff import Difference, differences
-from deadletter.office.letters import LONGEST_NOTE, Letters, Moved
+from deadletter.office.letters import LONGEST_NOTE
+from deadletter.office.verbs import VERBS, Moved, Verb
 from deadletter.office.view import LetterView, view
+from deadletter.server.acting.letter_acts import (
+    act_on_letter,
+    act_on_letters,
+    note_on_letter,
+    note_on_letters,
+)
 from deadletter.server.auth.guards import needs
-from deadletter.server.context import Here, ServerContext, Who
+from deadletter.server.context import Here, Who
 from deadletter.server.problems import AnswerInstead
-from deadletter.server.search import Id, Searches, Searching
+from deadletter.server.search import Id, Searches
 
-from .letters import REVEAL, Reason, Selection, chosen, etag
+from .letters import REVEAL, Reason, Selection, etag
 
 IfMatch: TypeAlias = Annotated[
     str | None,
@@ -127,7 +132,6 @@ def _changed(now: int) -> AnswerInstead:
     )
 
 
-Verb: TypeAlias = Callable[[Letters, Iterable[str], By], Awaitable[Moved]]
 NoteText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=LONGEST_NOTE)]
 Unconfirmed: TypeAlias = Annotated[
     bool,
@@ -169,91 +173,45 @@ class NoteOnMany(Selection, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     text: NoteText
 
 
-def _routes(
-    name: str, verb: Verb, about: str, *, role: Role = Role.OPERATOR, careful: bool
-) -> list[HTTPRouteHandler]:
+def _routes(verb: Verb) -> list[HTTPRouteHandler]:
     """Return the routes of one verb: for one letter, and for many."""
-    guards = [needs(role)]
+    name = verb.name
 
-    @post(
-        f"/letters/{{id:str}}/{name}",
-        guards=guards,
-        status_code=200,
-        operation_id=f"{name}_letter",
-        summary=f"{name.capitalize()} a letter",
-        description=about,
-    )
     async def on_one(context: Here, who: Who, id: Id, data: JSONBody[Why]) -> Moved:
-        return await _one(context, who, id, verb, data.reason)
+        waiting = isinstance(data, WhyUnconfirmed) and data.unconfirmed
+        return await act_on_letter(context, who, id, verb, reason=data.reason, unconfirmed=waiting)
 
-    @post(
-        f"/letters/{name}",
-        guards=guards,
-        status_code=200,
-        operation_id=f"{name}_letters",
-        summary=f"{name.capitalize()} letters",
-        description=about,
-    )
     async def on_many(
         context: Here, who: Who, searching: Searches, data: JSONBody[Selection]
     ) -> Moved:
-        if careful:
-            _check_expected(name, data)
-        return await _many(context, who, searching, data, verb)
-
-    return [on_one, on_many]
-
-
-def _waiting_routes(
-    name: str, verb: Callable[..., Awaitable[Moved]], about: str, *, careful: bool
-) -> list[HTTPRouteHandler]:
-    """Return the routes of one verb that can include letters waiting for an outcome."""
-
-    @post(
-        f"/letters/{{id:str}}/{name}",
-        guards=_ACT,
-        status_code=200,
-        operation_id=f"{name}_letter",
-        summary=f"{name.capitalize()} a letter",
-        description=about,
-    )
-    async def on_one(context: Here, who: Who, id: Id, data: JSONBody[WhyUnconfirmed]) -> Moved:
-        return await _one(
-            context, who, id, partial(verb, unconfirmed=data.unconfirmed), data.reason
+        waiting = isinstance(data, SelectionUnconfirmed) and data.unconfirmed
+        return await act_on_letters(
+            context, who, searching, data, verb, reason=data.reason, unconfirmed=waiting
         )
 
-    @post(
-        f"/letters/{name}",
-        guards=_ACT,
-        status_code=200,
-        operation_id=f"{name}_letters",
-        summary=f"{name.capitalize()} letters",
-        description=about,
-    )
-    async def on_many(
-        context: Here, who: Who, searching: Searches, data: JSONBody[SelectionUnconfirmed]
-    ) -> Moved:
-        if careful:
-            _check_expected(name, data)
-        return await _many(
-            context, who, searching, data, partial(verb, unconfirmed=data.unconfirmed)
+    if verb.takes_unconfirmed:
+        on_one.__annotations__["data"] = JSONBody[WhyUnconfirmed]
+        on_many.__annotations__["data"] = JSONBody[SelectionUnconfirmed]
+    return [
+        post(
+            path,
+            guards=[needs(verb.role)],
+            status_code=200,
+            operation_id=f"{name}_{what.rpartition(' ')[2]}",
+            summary=f"{name.capitalize()} {what}",
+            description=verb.help,
+        )(act)
+        for path, what, act in (
+            (f"/letters/{{id:str}}/{name}", "a letter", on_one),
+            (f"/letters/{name}", "letters", on_many),
         )
-
-    return [on_one, on_many]
-
-
-def _check_expected(name: str, data: Selection) -> None:
-    if data.query is not None and data.expect is None:
-        raise ConfigError(
-            f"to {name} letters by a query, `expect` is required: count the letters first,"
-            " and give their number"
-        )
+    ]
 
 
 @post("/letters/{id:str}/notes", guards=_ACT, status_code=200)
 async def note_letter(context: Here, who: Who, id: Id, data: JSONBody[Note]) -> Moved:
     """Add a note to a letter."""
-    return await _one(context, who, id, _noting(data.text), "")
+    return await note_on_letter(context, who, id, data.text)
 
 
 @post("/letters/notes", guards=_ACT, status_code=200)
@@ -261,65 +219,11 @@ async def note_letters(
     context: Here, who: Who, searching: Searches, data: JSONBody[NoteOnMany]
 ) -> Moved:
     """Add a note to letters."""
-    return await _many(context, who, searching, data, _noting(data.text))
+    return await note_on_letters(context, who, searching, data, data.text)
 
 
-def _noting(text: str) -> Verb:
-    async def verb(letters: Letters, ids: Iterable[str], by: By) -> Moved:
-        return await letters.note(ids, text, by)
-
-    return verb
-
-
-async def _one(context: ServerContext, who: Identity, id: str, verb: Verb, reason: str) -> Moved:
-    letter = await context.office.letters.get(id, sources=who.sources)
-    result = await verb(context.office.letters, [letter.id], By(who.name, reason))
-    if not result.moved:
-        why = " and ".join(result.skipped) or "did not change"
-        raise Conflict(f"letter {letter.id} {why}: nothing was done")
-    return result
-
-
-async def _many(
-    context: ServerContext, who: Identity, searching: Searching, data: Selection, verb: Verb
-) -> Moved:
-    found = await chosen(context, who, data, searching)
-    result = await verb(context.office.letters, found.ids, By(who.name, data.reason))
-    # Letters that the caller may not see count as missing.
-    named = {id_.lower() for id_ in data.ids or found.ids}
-    unseen = len(named) - len(found.ids)
-    if unseen <= 0:
-        return result
-    skipped = dict(result.skipped)
-    skipped["no longer there"] = skipped.get("no longer there", 0) + unseen
-    return structs.replace(result, asked=result.asked + unseen, skipped=skipped)
-
-
-VERB_ROUTES: Final[list[HTTPRouteHandler]] = [
-    *_routes("review", Letters.review, "Mark pending letters as reviewed.", careful=False),
-    *_waiting_routes("close", Letters.close, "Close letters.", careful=False),
-    *_waiting_routes(
-        "reopen",
-        Letters.reopen,
-        "Make reviewed, closed, replayed or quarantined letters pending again.",
-        careful=False,
-    ),
-    *_waiting_routes(
-        "discard",
-        Letters.discard,
-        "Discard letters. They can be restored until they are purged.",
-        careful=True,
-    ),
-    *_routes("restore", Letters.restore, "Make discarded letters pending again.", careful=False),
-    *_routes(
-        "purge",
-        Letters.purge,
-        "Delete letters permanently. Requires a reason. The audit keeps no content.",
-        role=Role.ADMIN,
-        careful=True,
-    ),
-]
-"""Routes of changes that take only letters and a reason: for one letter, and for many."""
+VERB_ROUTES: Final = [route for verb in VERBS for route in _routes(verb)]
+"""Routes of the verbs of letters: for one letter, and for many."""
 routes: Final[list[Any]] = [
     *(edit_letter, get_original, get_difference, note_letter, note_letters),
     *VERB_ROUTES,

@@ -34,13 +34,14 @@ from deadletter.office.archive import ArchiveHead, small_archives
 from deadletter.office.archive_import import TakenIn
 from deadletter.office.diff import Difference, Line, Sign
 from deadletter.office.groups import GroupLine, GroupPage, Regrouped, RuleLine
-from deadletter.office.letters import LetterCount, Moved
+from deadletter.office.letters_protocol import LetterCount
 from deadletter.office.mailboxes import Outage, Released
 from deadletter.office.outcomes import Confirmed
 from deadletter.office.preflight import LetterVerdict, LetterVerdicts, Plan
 from deadletter.office.selection import ReplayPage
 from deadletter.office.stats import Arrivals, MailboxLine, Stats
 from deadletter.office.variants import Trait, ValueCount, Variants
+from deadletter.office.verbs import Moved
 from deadletter.office.view import Kind, LetterView, MessageView, Moment
 from deadletter.ports import Page, QueueInfo, QueueOptions, ReplayItems
 from deadletter.server.auth.guards import Needs

@@ -8,34 +8,27 @@ from litestar.openapi import ResponseSpec
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta, Struct, structs
 
-from deadletter.core.access import Identity, Role
+from deadletter.core.access import Role
 from deadletter.core.campaign import Campaign, Care
-from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By
 from deadletter.core.query import ast, parse
 from deadletter.core.query.fields import pattern
 from deadletter.core.query.parse import MAX_TEXT
-from deadletter.core.text import many
-from deadletter.office.letters import of_sources
+from deadletter.office.letter_search import of_sources
 from deadletter.office.outcomes import Confirmed
 from deadletter.office.preflight import LetterVerdicts, Plan
 from deadletter.office.replay import CAP, FASTEST, HIGHEST_CAP
 from deadletter.office.replay_sender import ReplaySender
 from deadletter.office.replays import ReplayRequest
-from deadletter.office.selection import (
-    WIDEST,
-    Chosen,
-    ReplayPage,
-    Selected,
-    check_not_elsewhere,
-    found_by,
-)
+from deadletter.office.selection import WIDEST, Chosen, ReplayPage, found_by
 from deadletter.ports import ReplayItems
+from deadletter.server.acting import replay_acts
+from deadletter.server.acting.choice import AtMost, Expect, choose
 from deadletter.server.auth.guards import needs
-from deadletter.server.context import Here, ServerContext, Who
+from deadletter.server.context import Here, Who
 from deadletter.server.search import After, Limit, Searches
 
-from .letters import AtMost, Expect, Reason, Selection, chosen
+from .letters import Reason, Selection
 from .moves import Why
 
 READ: Final = [needs(Role.READER)]
@@ -130,45 +123,32 @@ class Confirmation(Why, frozen=True, kw_only=True, forbid_unknown_fields=True):
     message_ids: MessageIds
 
 
-class Planned(Struct, frozen=True, kw_only=True):
-    """A planned replay and its expected result; `sendable` letters would be sent."""
-
-    replay: Campaign
-    plan: Plan
-    sendable: int
-
-
 @post("/replays/plan", guards=ACT)
 async def plan_replay(
     context: Here, who: Who, searching: Searches, data: JSONBody[ReplayOptions]
-) -> Planned:
+) -> replay_acts.Planned:
     """
     Choose the letters of a replay, with a verdict for each; nothing is sent yet.
 
     The letters are fixed now: start the replay by its id, or cancel it.
     """
-    found = await chosen(context, who, data, searching, to_replay=True)
-    return await planned(context, who, data.request(found, who.by(data.reason)))
+    found = await choose(context, who, searching, data, to_replay=True)
+    return await replay_acts.plan(context, who, data.request(found, who.by(data.reason)))
 
 
 @post("/replays", guards=ACT)
 async def start_replay(
     context: Here, who: Who, searching: Searches, sender: Sender, data: JSONBody[ReplayOptions]
-) -> Planned:
+) -> replay_acts.Planned:
     """
     Plan a replay and start it immediately.
 
     With a `query`, `expect` is required: the confirmed number of letters.
     """
-    if data.query is not None and data.expect is None:
-        raise ConfigError(
-            "to replay letters by a query, `expect` is required: plan the replay first, and"
-            " give the number of letters"
-        )
-    found = await chosen(context, who, data, searching, to_replay=True)
-    plan = await planned(context, who, data.request(found, who.by(data.reason)))
-    await _check_verdicts(context, plan, who.by(data.reason))
-    return await start(context, sender, plan, who.by(data.reason))
+    data.check_count("replay", first="plan the replay")
+    found = await choose(context, who, searching, data, to_replay=True)
+    request = data.request(found, who.by(data.reason))
+    return await replay_acts.start_at_once(context, who, sender, request)
 
 
 @get("/replays", guards=READ)
@@ -176,14 +156,14 @@ async def list_replays(
     context: Here, who: Who, limit: Limit = 20, after: After = None
 ) -> ReplayPage:
     """List replays with their counts, latest first."""
-    owner = who.principal if who.sources else None  # see `_find`
+    owner = who.principal if who.sources else None  # see `replay_acts.find`
     return await context.office.replays.page(limit=limit, owner=owner, after=after)
 
 
 @get("/replays/{name:str}", guards=READ)
 async def get_replay(context: Here, who: Who, name: Name) -> Campaign:
     """Return one replay and its counts."""
-    return await _find(context, who, name)
+    return await replay_acts.find(context, who, name)
 
 
 @post("/replays/{name:str}/start", guards=ACT, status_code=200)
@@ -191,19 +171,15 @@ async def start_planned(
     context: Here, who: Who, sender: Sender, name: Name, data: JSONBody[Start]
 ) -> Campaign:
     """Start a planned replay."""
-    campaign = await _find(context, who, name)
-    size = sum(campaign.counts.values())
-    if data.expect is not None and data.expect != size:
-        raise Conflict(f"the replay has {many(size, 'letter')}, not {data.expect:,}")
-    _check_target(context, who, campaign.to)
-    return await sender.start(campaign.id, who.by(data.reason))
+    return await replay_acts.start(
+        context, who, sender, name, reason=data.reason, expect=data.expect
+    )
 
 
 @post("/replays/{name:str}/pause", guards=ACT, status_code=200)
 async def pause_replay(context: Here, who: Who, name: Name, data: JSONBody[Why]) -> Campaign:
     """Pause a replay, wherever it is being sent."""
-    campaign = await _find(context, who, name)
-    return await context.office.replays.pause(campaign.id, who.by(data.reason))
+    return await replay_acts.pause(context, who, name, reason=data.reason)
 
 
 @post("/replays/{name:str}/resume", guards=ACT, status_code=200)
@@ -216,17 +192,15 @@ async def resume_replay(
     A running replay may still be sent by another process. With `take_over` this server
     continues it if that process has died.
     """
-    campaign = await _find(context, who, name)
-    _check_target(context, who, campaign.to)
-    by = who.by(data.reason)
-    return await sender.start(campaign.id, by, take_over=data.take_over)
+    return await replay_acts.resume(
+        context, who, sender, name, reason=data.reason, take_over=data.take_over
+    )
 
 
 @post("/replays/{name:str}/cancel", guards=ACT, status_code=200)
 async def cancel_replay(context: Here, who: Who, name: Name, data: JSONBody[Why]) -> Campaign:
     """Cancel a replay. Letters that were not sent keep their state."""
-    campaign = await _find(context, who, name)
-    return await context.office.replays.cancel(campaign.id, who.by(data.reason))
+    return await replay_acts.cancel(context, who, name, reason=data.reason)
 
 
 @post("/replays/verdicts", guards=ACT, status_code=200)
@@ -245,9 +219,9 @@ async def judge_letters(
     Nothing is stored or sent. `limit` in the body counts the letters that would be
     sent, from this page on.
     """
-    found = await chosen(context, who, data, searching, to_replay=True)
-    _check_target(context, who, data.to)
-    _check_source(context, data.through)
+    found = await choose(context, who, searching, data, to_replay=True)
+    replay_acts.check_target(context, who, data.to)
+    replay_acts.check_source(context, data.through)
     request = data.request(found, who.by(data.reason))
     return await context.office.replays.verdicts_page(request, after=after, size=limit)
 
@@ -257,7 +231,7 @@ async def list_verdicts(
     context: Here, who: Who, name: Name, after: Position = 0, limit: Limit = 100
 ) -> LetterVerdicts:
     """Return the current verdict of each letter of a replay, in sending order."""
-    campaign = await _find(context, who, name)
+    campaign = await replay_acts.find(context, who, name)
     return await context.office.replays.sender.verdicts_of(campaign, after=after, limit=limit)
 
 
@@ -266,7 +240,7 @@ async def report_replay(
     context: Here, who: Who, name: Name, after: Position = 0, limit: Limit = 100
 ) -> ReplayItems:
     """Return the outcome of each letter of a replay, in sending order."""
-    campaign = await _find(context, who, name)
+    campaign = await replay_acts.find(context, who, name)
     return await context.office.replays.outcomes(campaign.id, after=after, limit=limit)
 
 
@@ -280,76 +254,6 @@ async def confirm_messages(context: Here, who: Who, data: JSONBody[Confirmation]
     return await context.office.replays.confirm(
         data.message_ids, who.by(data.reason), sources=who.sources
     )
-
-
-async def judged(context: ServerContext, who: Identity, request: ReplayRequest) -> Selected:
-    """Choose the letters of a replay that the caller may start; nothing is stored."""
-    _check_target(context, who, request.to)
-    _check_source(context, request.through)
-    selected = await context.office.replays.select(request)
-    if not selected.plan.total:
-        raise NotFound("none of these letters exists: there is nothing to replay")
-    check_not_elsewhere(selected)
-    return selected
-
-
-async def planned(context: ServerContext, who: Identity, request: ReplayRequest) -> Planned:
-    """Record a replay that waits for its start."""
-    selected = await judged(context, who, request)
-    campaign = await context.office.replays.begin(request, hold=True, selected=selected)
-    plan = selected.plan
-    return Planned(replay=campaign, plan=plan, sendable=plan.sendable)
-
-
-async def start(context: ServerContext, sender: ReplaySender, found: Planned, by: By) -> Planned:
-    """Start a planned replay; cancel it and raise Conflict if no letter can be sent."""
-    if not found.sendable:
-        because = By(by.actor, "none of its letters can be sent")
-        await context.office.replays.cancel(found.replay.id, because)
-        raise Conflict("none of these letters can be sent: plan the replay to see why")
-    campaign = await sender.start(found.replay.id, by)
-    return structs.replace(found, replay=campaign)
-
-
-async def _check_verdicts(context: ServerContext, found: Planned, by: By) -> None:
-    """Cancel the replay and raise Conflict if a verdict needs a confirmation."""
-    if not found.plan.asked:
-        return
-    because = By(by.actor, "some of its verdicts were not confirmed")
-    await context.office.replays.cancel(found.replay.id, because)
-    which = ", ".join(f"{found.plan.verdicts[one]:,} {one}" for one in found.plan.asked)
-    raise Conflict(
-        f"some of these letters need a confirmation: {which}. Name the verdict in"
-        " care.include or care.skip, or plan the replay and start it"
-    )
-
-
-async def _find(context: ServerContext, who: Identity, name: str) -> Campaign:
-    # A replay may have letters of any mailbox, so limited callers see only their own.
-    return await context.office.replays.status(name, seen=lambda one: who.owns(one.owner))
-
-
-def _check_target(context: ServerContext, who: Identity, to: str | None) -> None:
-    """
-    Raise ConfigError unless the settings allow replays to this mailbox.
-
-    A limited caller can only use mailboxes that the token sees. The error is the same in
-    both cases, so that it does not reveal other mailboxes.
-    """
-    if to is not None and not (who.sees(to) and to in context.settings.serve.replay_to):
-        raise ConfigError(
-            f"letters cannot be replayed to {to!r}: name a mailbox that serve.replay_to"
-            " contains and your token sees"
-        )
-
-
-def _check_source(context: ServerContext, name: str | None) -> None:
-    """Raise ConfigError unless the settings name the server; a URL is never accepted."""
-    if name is not None and name not in context.settings.sources:
-        raise ConfigError(
-            f"there is no source {name!r} in the settings: add [sources.NAME] with its url"
-            " to deadletter.toml"
-        )
 
 
 routes: Final[list[Any]] = [
@@ -434,11 +338,11 @@ async def replay_node(
     options = ReplayOptions(rate=data.rate, cap=data.cap, limit=data.limit, reason=data.reason)
     request = options.request(found, by)
     if data.dry_run:
-        plan = (await judged(context, who, request)).plan
+        plan = (await replay_acts.judge(context, who, request)).plan
         dry = NodeReplay(plan=plan, sendable=plan.sendable, taken_in=taken_in)
         return Response(dry, status_code=200)
-    made = await planned(context, who, request)
-    sent = await start(context, sender, made, by)
+    made = await replay_acts.plan(context, who, request)
+    sent = await replay_acts.start_plan(context, sender, made, by)
     answer = NodeReplay(
         replay=sent.replay, plan=sent.plan, sendable=sent.sendable, taken_in=taken_in
     )

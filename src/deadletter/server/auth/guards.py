@@ -82,9 +82,14 @@ async def admit(connection: Connection, role: Role) -> Identity:
     The caller is determined once for each request.
     """
     who = (await caller(connection)).who
+    check_role(who, role)
+    return who
+
+
+def check_role(who: Identity, role: Role) -> None:
+    """Raise 403 if the caller does not have this role."""
     if not who.may(role):
         raise PermissionDeniedException(f"this requires the role {role}, and you have {who.role}")
-    return who
 
 
 async def caller(connection: Connection) -> Caller:
