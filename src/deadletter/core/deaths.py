@@ -40,7 +40,8 @@ MOST_POINTS: Final = 2_000
 
 _REMEMBERED: Final = 64  # steps whose counters are remembered
 _LONGEST: Final = 600  # characters of a counter's names; indexes take no more
-# What was just kept long enough to be added up may not have been yet, and the other way round.
+_BARS: Final = "▁▂▃▄▅▆▇█"
+# Steps are offered a little shorter than they are kept.
 _MARGIN: Final = {FINE: timedelta(hours=1), HOUR: timedelta(days=1)}
 
 Key: TypeAlias = tuple[int, int, str, str, str]
@@ -257,6 +258,16 @@ def told(numbers: Sequence[int], unit: str = "an hour") -> str:
     least, most, now = min(numbers), max(numbers), numbers[-1]
     span = f"{most:,}" if least == most else f"{least:,} to {most:,}"
     return f"{span} {unit}, now {now:,}"
+
+
+def sparkline(numbers: Sequence[int]) -> str:
+    """Return numbers as one line of bars, the largest one full; none is the lowest."""
+    most = max(numbers, default=0)
+    return "".join(
+        [_BARS[-(-n * (len(_BARS) - 1) // most) if n > 0 else 0] for n in numbers]
+        if most
+        else [_BARS[0]] * len(numbers)
+    )
 
 
 def uncounted(counted: Mapping[tuple[int, str], int], needed: Mapping[tuple[int, str], int]) -> list[str]:
