@@ -35,7 +35,7 @@ _deaths = st.lists(
         lambda minutes, source, group, version: a_letter(
             at=START + timedelta(minutes=minutes), source=source, fingerprint=group, version=version
         ).head,
-        st.integers(-3_000, 3_000),
+        st.integers(-60 * 24, 60 * 24),
         _names,
         st.text(max_size=3) | st.integers(0, 99).map(str),
         _names,
@@ -46,19 +46,21 @@ _deaths = st.lists(
 
 @given(_deaths)
 def test_every_death_is_counted_once_in_its_step_and_mailbox(deaths: list) -> None:
-    counters = DeathLimit(groups=3, counters=5).counted(deaths)
+    counters = DeathLimit(groups=3, counters=5).counted(deaths, START)
 
     assert sum(counters.values()) == len(deaths)
-    for head in deaths:
-        at = int(head.dead_at.timestamp()) // FINE * FINE
-        same = [one for one in deaths if one.source == head.source]
-        there = [one for one in same if int(one.dead_at.timestamp()) // FINE * FINE == at]
-        assert sum(n for key, n in counters.items() if key[1:3] == (at, head.source)) == len(there)
+    for step, at, source in {key[:3] for key in counters}:
+        there = [
+            head
+            for head in deaths
+            if head.source == source and at <= head.dead_at.timestamp() < at + step
+        ]
+        assert sum(n for key, n in counters.items() if key[:3] == (step, at, source)) == len(there)
 
 
 @given(_deaths)
 def test_adding_up_loses_nothing(deaths: list) -> None:
-    fine = DeathLimit().counted(deaths)
+    fine = DeathLimit().counted(deaths, START)
     hours = added_up(fine)
     days = added_up(hours)
 
@@ -79,19 +81,26 @@ def test_a_flood_of_groups_and_versions_needs_few_counters() -> None:
     flood = [a_letter(fingerprint=f"f-{n}", version=f"v-{n}").head for n in range(1_000)]
     limit = DeathLimit()
 
-    some = limit.counted(flood[:500]) | limit.counted(flood[500:])
+    some = limit.counted(flood[:500], START) | limit.counted(flood[500:], START)
 
     assert len(some) == COUNTERS_PER_STEP + 1
     assert sum(1 for key in some if key[3]) == GROUPS_PER_STEP
-    assert limit.counted(flood[:1]) == {(FINE, int(START.timestamp()), "orders", "f-0", "v-0"): 1}
+    assert limit.counted(flood[:1], START) == {(FINE, int(START.timestamp()), "orders", "f-0", "v-0"): 1}
 
 
 def test_only_the_latest_steps_are_remembered() -> None:
     limit = DeathLimit()
     for n in range(1_000):
-        limit.counted([a_letter(at=START + n * timedelta(hours=1)).head])
+        limit.counted([a_letter(at=START + n * timedelta(hours=1)).head], START)
 
     assert len(limit._steps) <= 65
+
+
+def test_old_deaths_are_counted_in_long_steps() -> None:
+    ages = [timedelta(0), timedelta(days=5), timedelta(days=50)]
+    heads = [a_letter(at=START - age).head for age in ages]
+
+    assert [key[0] for key in DeathLimit().counted(heads, START)] == [FINE, HOUR, DAY]
 
 
 def test_groups_with_most_deaths_keep_their_counters() -> None:

@@ -1,9 +1,9 @@
 """
 Deaths over time: counters by step, mailbox, group and version, and what charts show of them.
 
-A death is counted in the transaction that files its letter, in a step of five minutes. Later, a
-chore adds steps up: five minutes are kept for 49 hours, hours for 32 days, days for good. Every
-death is in exactly one counter, so sums are exact whatever the step.
+A death is counted in the transaction that files its letter, in a step of five minutes, or of an
+hour or a day if it is old. Later, a chore adds steps up: five minutes are kept for 49 hours, hours
+for 32 days, days for good. Every death is in exactly one counter, so sums are exact.
 
 A flood may bring any number of groups. Each process gives counters of their own to the first
 groups of a step, and counts the rest by mailbox and version alone.
@@ -46,6 +46,9 @@ _MARGIN: Final = {FINE: timedelta(hours=1), HOUR: timedelta(days=1)}
 
 Key: TypeAlias = tuple[int, int, str, str, str]
 """A counter: step and its beginning, both in seconds, source, fingerprint, version."""
+
+Names: TypeAlias = tuple[str, str, str]
+"""The source, fingerprint and version of a counter."""
 
 Counters: TypeAlias = Mapping[Key, int]
 
@@ -109,47 +112,52 @@ class FirstSeen(Struct, frozen=True):
 class DeathLimit:
     """The limit of counters in a step; it remembers those of the latest steps."""
 
-    def __init__(
-        self, groups: int = GROUPS_PER_STEP, counters: int = COUNTERS_PER_STEP
-    ) -> None:
+    def __init__(self, groups: int = GROUPS_PER_STEP, counters: int = COUNTERS_PER_STEP) -> None:
         self._groups = groups
         self._counters = counters
-        self._steps: dict[int, set[tuple[str, str, str]]] = {}
+        self._steps: dict[int, set[Names]] = {}
 
-    def counted(self, deaths: Iterable[LetterHead]) -> Counters:
+    def counted(self, deaths: Iterable[LetterHead], now: datetime) -> Counters:
         """Return what to add to which counters for these deaths."""
+        due = due_before(now)
+        hours, days = due[FINE], due[HOUR]
+        known, found = self._steps, dict[Key, int]()
         # One loop with little called: it runs for every letter that is filed.
-        found: Counter[Key] = Counter()
         for head in deaths:
-            at = int(head.dead_at.timestamp()) // FINE * FINE
-            found[FINE, at, head.source, head.fingerprint, head.version] += 1
-        if len(found) <= 1:
-            return {self.admitted(key): n for key, n in found.items()}
-        counters: Counter[Key] = Counter()
-        for key, n in found.items():
-            counters[self.admitted(key)] += n
-        return counters
+            at = int(head.dead_at.timestamp())
+            step = FINE if at >= hours else HOUR if at >= days else DAY
+            at -= at % step
+            names = (head.source, head.fingerprint, head.version)
+            if at not in known or names not in known[at]:
+                names = self._admitted(at, names)
+            key = (step, at, *names)
+            found[key] = found[key] + 1 if key in found else 1
+        return found
 
     def admitted(self, key: Key) -> Key:
         """Return the counter that deaths of this one are added to."""
-        step, at, source, fingerprint, version = key
+        return key[0], key[1], *self._admitted(key[1], key[2:])
+
+    def _admitted(self, at: int, names: Names) -> Names:
+        source, fingerprint, version = names
         if len(source) + len(fingerprint) + len(version) > _LONGEST:
-            return step, at, source, "", ""
+            return source, "", ""
         known = self._steps.get(at)
         if known is None:
-            known = self._steps[at] = set()
+            self._steps[at] = {names}
             if len(self._steps) > _REMEMBERED:
                 del self._steps[next(iter(self._steps))]
-        if key[2:] in known:
-            return key
+            return names
+        if names in known:
+            return names
         if len(known) < self._groups:
-            known.add(key[2:])
-            return key
+            known.add(names)
+            return names
         rest = source, "", version
         if rest in known or len(known) < self._counters:
             known.add(rest)
-            return step, at, *rest
-        return step, at, source, "", ""
+            return rest
+        return source, "", ""
 
 
 def floor(at: int, step: int) -> int:

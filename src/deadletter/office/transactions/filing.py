@@ -82,7 +82,7 @@ async def _count(
     died = [one.letter for one in filed if one.died]
     heads = [letter.head for letter in died]
     counts = FiledCounts(
-        new, _shifts(filed), groups_of(died), first_seen(heads), limit.deaths.counted(heads)
+        new, _shifts(filed), groups_of(died), first_seen(heads), limit.deaths.counted(heads, now)
     )
     resolved = await store.count_filed(counts)
     if resolved:

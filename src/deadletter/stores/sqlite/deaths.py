@@ -68,7 +68,7 @@ _NAMED: Final = 500  # groups in one statement
 def add(connection: sqlite3.Connection, counters: Counters) -> None:
     """Add deaths to counters, new or not."""
     rows: Sequence[sql.Row] = [(*key, n) for key, n in counters.items()]
-    if not is_plain("".join([text for key in counters for text in key[2:]])):
+    if not is_plain("".join([f"{key[2]}{key[3]}{key[4]}" for key in counters])):
         rows = [storable(row) for row in rows]
     write(connection, _ADD, rows, _MORE)
 
