@@ -39,7 +39,6 @@ MOST_POINTS: Final = 2_000
 """The most steps of one chart."""
 
 _REMEMBERED: Final = 64  # steps whose counters are remembered
-_LONGEST: Final = 600  # characters of a counter's names; indexes take no more
 _BARS: Final = "▁▂▃▄▅▆▇█"
 # Steps are offered a little shorter than they are kept.
 _MARGIN: Final = {FINE: timedelta(hours=1), HOUR: timedelta(days=1)}
@@ -128,10 +127,15 @@ class DeathLimit:
             step = FINE if at >= hours else HOUR if at >= days else DAY
             at -= at % step
             names = (head.source, head.fingerprint, head.version)
-            if at not in known or names not in known[at]:
+            there = known.get(at)
+            if there is None:
+                known[at] = {names}
+            elif names not in there:
                 names = self._admitted(at, names)
             key = (step, at, *names)
             found[key] = found[key] + 1 if key in found else 1
+        while len(known) > _REMEMBERED:
+            del known[next(iter(known))]
         return found
 
     def admitted(self, key: Key) -> Key:
@@ -139,15 +143,8 @@ class DeathLimit:
         return key[0], key[1], *self._admitted(key[1], key[2:])
 
     def _admitted(self, at: int, names: Names) -> Names:
-        source, fingerprint, version = names
-        if len(source) + len(fingerprint) + len(version) > _LONGEST:
-            return source, "", ""
-        known = self._steps.get(at)
-        if known is None:
-            self._steps[at] = {names}
-            if len(self._steps) > _REMEMBERED:
-                del self._steps[next(iter(self._steps))]
-            return names
+        source, _, version = names
+        known = self._steps.setdefault(at, set())
         if names in known:
             return names
         if len(known) < self._groups:

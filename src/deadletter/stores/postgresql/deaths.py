@@ -34,6 +34,7 @@ SELECT * FROM unnest({}) ON CONFLICT (step, at, source, fingerprint, version)
 DO UPDATE SET n = t.n + excluded.n
 """
 _ADD: Final = ADD.format(", ".join(f"${n}::{kind}[]" for n, kind in enumerate(COLUMNS, 1)))
+_LONGEST: Final = 600  # characters of a counter's names: an index takes no more
 _NAMES: Final = {
     By.NONE: "''",
     By.SOURCE: "source",
@@ -81,8 +82,12 @@ GROUP BY 1, 2
 
 def columns_of(counters: Counters) -> list[Sequence[Any]]:
     """Return counters as columns, in the order in which their rows are locked."""
-    rows = ((step, at, *map(stored, names), n) for (step, at, *names), n in counters.items())
-    return columns(sorted(rows), len(COLUMNS))
+    found: Counter[Key] = Counter()
+    for (step, at, source, group, version), n in counters.items():
+        if len(source) + len(group) + len(version) > _LONGEST:
+            group = version = ""  # noqa: PLW2901 -- counted as one of the others
+        found[step, at, stored(source), stored(group), stored(version)] += n
+    return columns(sorted((*key, n) for key, n in found.items()), len(COLUMNS))
 
 
 async def read(connection: Connection, request: DeathFilter) -> list[DeathCount]:
