@@ -32,7 +32,7 @@ from deadletter.runtime.loop_factory import LoopFactory, call_handler
 from deadletter.runtime.loop_group import EndDeadline, Loop, LoopGroup
 from deadletter.runtime.outgoing import Item, SendOptions, due_in, new_message, new_messages
 from deadletter.runtime.registration import BRAKE, check_bodies, check_mailbox, select
-from deadletter.wiring.chores import anchoring, indexing
+from deadletter.wiring.chores import anchoring, indexing, tidying_deaths
 from deadletter.wiring.engines import check_url, default_settings, key_ring, open_engine
 from deadletter.wiring.foreign import Ways, intakes
 
@@ -375,6 +375,7 @@ class App(HandlerRegistry):
             )
             settings = default_settings()
             loops += indexing(letters, settings.index_bodies, clock=self._clock, observe=observe)
+            loops += tidying_deaths(letters, clock=self._clock, observe=observe)
             loops += anchoring(letters, settings.anchors, clock=self._clock, observe=observe)
             group = LoopGroup(
                 loops,

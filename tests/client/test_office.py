@@ -3,6 +3,7 @@
 import inspect
 import io
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from client.serving import Served, beside
 from deadletter.client import Client
 from deadletter.client.office import RemoteOffice
 from deadletter.core.campaign import CampaignState, Outcome
+from deadletter.core.deaths import By as DeathsBy
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By, Changes, DeadLetter, GroupStatus, State
 from deadletter.office.letters_protocol import LettersProtocol
@@ -225,6 +227,24 @@ async def test_letters_go_out_and_come_back(
     assert (taken.added, taken.known) == (1, 2)
     assert (await office.stats()).open == 3
     assert list(await office.waiting()) == []
+
+
+async def test_deaths_over_time_and_their_marks_are_charted(
+    office: OfficeProtocol, letters: list[DeadLetter]
+) -> None:
+    latest = max(letter.head.dead_at for letter in letters)
+    span = {"since": latest - timedelta(days=20), "until": latest + timedelta(days=1)}
+
+    chart = await office.deaths(**span, step=timedelta(days=1), by=DeathsBy.SOURCE, most=1)
+    marks = await office.marks(**span)
+
+    assert chart.total == len(letters)
+    assert sum(map(sum, chart.series().values())) == len(letters)
+    assert [mark.kind for mark in marks] == sorted(mark.kind for mark in marks)
+    group = letters[0].head.fingerprint
+    assert (await office.deaths(**span, group=group)).total >= 1
+    with pytest.raises(ConfigError, match="`step` must be"):
+        await office.deaths(step=timedelta(minutes=7))
 
 
 def test_the_remote_office_is_one_of_its_protocol(client: Client) -> None:

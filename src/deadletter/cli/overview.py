@@ -11,6 +11,7 @@ from rich.text import Text
 
 from deadletter.core.brake import BrakeKind, WindowState
 from deadletter.core.campaign import Unsettled, together
+from deadletter.core.deaths import sparkline, told
 from deadletter.core.letter import State, still_open
 from deadletter.core.text import clean
 from deadletter.office.mailboxes import Outage, unworked
@@ -297,6 +298,9 @@ async def stats(*, desk: AtDesk) -> None:
     arrived = " · ".join(_arrived(one) for one in found.arrivals)
     if arrived:
         desk.show(indented(Text(arrived, style="dim"), above=1))
+    if found.deaths_by_hour:
+        line = f"{sparkline(found.deaths_by_hour)}  {told(found.deaths_by_hour)}"
+        desk.show(indented(Text(f"{line}, last 24 hours", style="dim")))
 
 
 def _mailboxes(found: Stats, width: int) -> Iterable[RenderableType]:
@@ -329,6 +333,5 @@ def _letters(found: Stats, width: int) -> Iterable[RenderableType]:
 
 
 def _arrived(arrivals: Arrivals) -> str:
-    least = "at least " if arrivals.at_least else ""
     window = span(arrivals.seconds).replace("1 h", "hour").replace("1 d", "day")
-    return f"{least}{many(arrivals.count, 'death')} in the last {window}"
+    return f"{many(arrivals.count, 'death')} in the last {window}"

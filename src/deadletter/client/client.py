@@ -23,6 +23,7 @@ from deadletter.office.variants import Variants
 from deadletter.ports import QueueInfo, QueueOptions
 
 from .connection import API, Connected, Connection, decoded, part
+from .deaths import Deaths
 from .letters import Letters
 from .office import RemoteOffice
 from .replays import Replays
@@ -294,6 +295,7 @@ class Client(Connected):
         self.queues = Queues(connection)
         self.outages = Outages(connection)
         self.tokens = Tokens(connection)
+        self.deaths = Deaths(connection)
 
     @cached_property
     def office(self) -> RemoteOffice:

@@ -6,15 +6,17 @@ The server knows the caller by the token. Of `by`, only the reason is sent.
 
 import io
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from deadletter.core.campaign import Unsettled
+from deadletter.core.deaths import By as DeathsBy
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import AuditEntry, By, GroupStatus
 from deadletter.office.archive import MOST_NAMED, ArchiveHead, read_letters, small_archives
 from deadletter.office.archive_import import TakenIn, checked, taken_before
+from deadletter.office.deaths import NAMES, DeathChart, Mark
 from deadletter.office.exports import write_sheet
 from deadletter.office.groups import GroupLine, GroupPage, Regrouped, RuleLine
 from deadletter.office.mailboxes import Outage, Released
@@ -169,6 +171,28 @@ class RemoteOffice:
     async def stats(self) -> Stats:
         """Return the numbers of messages and letters, and recent arrivals."""
         return await self._client.stats()
+
+    async def deaths(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        step: timedelta | None = None,
+        by: DeathsBy = DeathsBy.NONE,
+        source: str | None = None,
+        group: str | None = None,
+        most: int = NAMES,
+    ) -> DeathChart:
+        """Return deaths over time."""
+        return await self._client.deaths.chart(
+            since=since, until=until, step=step, by=by, source=source, group=group, most=most
+        )
+
+    async def marks(
+        self, *, since: datetime | None = None, until: datetime | None = None
+    ) -> Sequence[Mark]:
+        """Return versions first seen, outages and replays of a span, earliest first."""
+        return await self._client.deaths.marks(since=since, until=until)
 
     async def waiting(self) -> Sequence[Unsettled]:
         """Return the letters that wait for the outcome of a replay, by source."""

@@ -18,6 +18,7 @@ from deadletter.core.query.match import matches
 from deadletter.core.query.parse import parse
 
 from .audit import act
+from .deaths import DeathLimit
 from .errors import ConfigError
 from .failure.fingerprint import OLD, current
 from .letter import AuditEntry, By, DeadLetter, Group, GroupStatus, LetterHead, Standing
@@ -219,11 +220,12 @@ class GroupLimit:
     """
     The limit of new groups per day, for each source, error type and frame.
 
-    It remembers existing groups, so that a store is asked only about others.
+    `deaths` limits the counters of deaths over time, which groups multiply as well. It remembers existing groups, so that a store is asked only about others.
     """
 
     def __init__(self, per_day: int = GROUPS_PER_DAY) -> None:
         self.per_day = per_day
+        self.deaths = DeathLimit()
         self._there: dict[str, None] = {}
 
     def candidates(

@@ -16,6 +16,8 @@ from datetime import datetime, timedelta
 from typing import Any, BinaryIO, Protocol
 
 from deadletter.core.campaign import Unsettled
+from deadletter.core.deaths import By as DeathsBy
+from deadletter.core.errors import NotFound
 from deadletter.core.letter import AuditEntry, By, GroupStatus, State
 from deadletter.core.text import many
 from deadletter.office.variants import Variants
@@ -33,6 +35,7 @@ from deadletter.ports import (
 from . import groups, mailboxes
 from .archive import ArchiveHead, write_archive
 from .archive_import import TakenIn, take_in_archive
+from .deaths import NAMES, DeathChart, Mark, chart_deaths, find_marks
 from .exports import write_sheet
 from .groups import GroupLine, GroupPage, Regrouped, RuleLine
 from .letters import Letters
@@ -202,6 +205,36 @@ class OfficeProtocol(Protocol):
 
     async def stats(self) -> Stats:
         """Return the numbers of messages and letters, and recent arrivals."""
+
+    async def deaths(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        step: timedelta | None = None,
+        by: DeathsBy = DeathsBy.NONE,
+        source: str | None = None,
+        group: str | None = None,
+        most: int = NAMES,
+    ) -> DeathChart:
+        """
+        Return deaths over time.
+
+        Args:
+            since: The beginning; by default 24 hours before the end.
+            until: The end; by default now.
+            step: 5 minutes, 1 hour or 1 day; by default what fits the span. Steps of 5
+                minutes are kept for 48 hours, hours for 31 days, and days for good.
+            by: What to tell apart: mailboxes, groups or versions.
+            source: Only deaths of this mailbox.
+            group: Only deaths of this group, by its fingerprint.
+            most: The most names to tell apart; those with fewer deaths count together.
+        """
+
+    async def marks(
+        self, *, since: datetime | None = None, until: datetime | None = None
+    ) -> Sequence[Mark]:
+        """Return versions first seen, outages and replays of a span, earliest first."""
 
     async def waiting(self) -> Sequence[Unsettled]:
         """Return the letters that wait for the outcome of a replay, by source."""
@@ -439,6 +472,46 @@ class Office:
     async def stats(self, *, sources: Sequence[str] = ()) -> Stats:
         """Return the numbers of messages and letters, and recent arrivals."""
         return await collect(self.engine.broker, self.store, self._clock, only=sources)
+
+    async def deaths(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        step: timedelta | None = None,
+        by: DeathsBy = DeathsBy.NONE,
+        source: str | None = None,
+        sources: Sequence[str] = (),
+        group: str | None = None,
+        most: int = NAMES,
+    ) -> DeathChart:
+        """Return deaths over time."""
+        if source is not None and sources and source not in sources:
+            raise NotFound(f"there is no mailbox {source!r}; `dlq queues list` shows them")
+        return await chart_deaths(
+            self.store,
+            self._clock,
+            since=since,
+            until=until,
+            step=step,
+            by=by,
+            sources=sources if source is None else (source,),
+            groups=() if group is None else (group,),
+            most=most,
+        )
+
+    async def marks(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        sources: Sequence[str] = (),
+        owner: str | None = None,
+    ) -> Sequence[Mark]:
+        """Return versions first seen, outages and replays of a span, earliest first."""
+        return await find_marks(
+            self.store, self._clock, since=since, until=until, sources=sources, owner=owner
+        )
 
     async def waiting(self) -> Sequence[Unsettled]:
         """Return the letters that wait for the outcome of a replay, by source."""

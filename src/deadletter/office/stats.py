@@ -8,16 +8,11 @@ from msgspec import Struct
 
 from deadletter.core.campaign import Unsettled, is_any_unsettled, unsettled_letters
 from deadletter.core.letter import State, still_open
-from deadletter.core.query.ast import Op, Term
-from deadletter.ports import Broker, Clock, Fate, LetterStore, QueueInfo
+from deadletter.ports import Broker, Clock, DeathCounting, Fate, LetterStore, QueueInfo
 
-from .batches import whole_letters
-from .letter_search import of_sources
-from .letters import Letters
-from .view import earlier_deaths
+from .deaths import by_hour, chart_deaths, deaths_since
 
-COUNTED: Final = 10_000  # arrivals are counted up to here; more is "at least"
-RETOLD: Final = 2_000  # letters whose stories are read for how often they died
+_SPANS: Final = (timedelta(hours=1), timedelta(days=1))
 
 
 class MailboxLine(Struct, frozen=True, kw_only=True):
@@ -37,11 +32,11 @@ class MailboxLine(Struct, frozen=True, kw_only=True):
 
 
 class Arrivals(Struct, frozen=True, kw_only=True):
-    """Deaths in the last `seconds`: a letter that died twice counts twice."""
+    """Deaths in the last `seconds`, to five minutes: a letter that died twice counts twice."""
 
     seconds: float
     count: int
-    at_least: bool = False  # there were too many to count them all
+    at_least: bool = False  # always exact; here for older clients
 
 
 class Stats(Struct, frozen=True, kw_only=True):
@@ -51,7 +46,8 @@ class Stats(Struct, frozen=True, kw_only=True):
     letters: dict[State, int]
     sources: dict[str, dict[State, int]]
     open: int
-    arrivals: tuple[Arrivals, ...]
+    arrivals: tuple[Arrivals, ...]  # empty if the office does not count deaths over time
+    deaths_by_hour: tuple[int, ...] = ()  # of 24 hours, the current one last
     unsettled: tuple[Unsettled, ...] = ()  # letters that wait for an outcome
 
 
@@ -68,12 +64,14 @@ async def collect(
         for state in State
         if (total := sum(states.get(state, 0) for states in sources.values()))
     }
+    arrivals, hours = await _arrivals(store, clock, only)
     return Stats(
         mailboxes=mailboxes,
         letters=letters,
         sources=sources,
         open=still_open(letters),
-        arrivals=await _arrivals(store, clock, only) if store is not None else (),
+        arrivals=arrivals,
+        deaths_by_hour=hours,
         unsettled=await waiting(store, sources) if store is not None else (),
     )
 
@@ -87,32 +85,18 @@ async def waiting(
 
 
 async def _arrivals(
-    store: LetterStore, clock: Clock, only: Collection[str]
-) -> tuple[Arrivals, ...]:
-    letters = Letters(store, clock)
+    store: LetterStore | None, clock: Clock, only: Collection[str]
+) -> tuple[tuple[Arrivals, ...], tuple[int, ...]]:
+    """Return recent arrivals, and deaths by hour."""
+    if not isinstance(store, DeathCounting):
+        return (), ()
     now = clock.now()
-    spans = (timedelta(hours=1), timedelta(days=1))
-    lately = of_sources(Term("since", Op.IS, ("1d",)), tuple(only))
-    times: list[datetime] = []
-    replayed: list[str] = []
-    async for heads in letters.select(lately, limit=COUNTED):
-        times += (head.dead_at for head in heads)
-        replayed += (head.id for head in heads if head.replays)
-    # Newest first: if the counting stopped early, what is older was not seen.
-    cut = len(times) >= COUNTED
-    oldest = times[-1] if times else now
-    if len(replayed) > RETOLD:
-        cut, oldest = True, now
-    async for some in whole_letters(store, replayed[:RETOLD]):
-        times += (at for letter in some for at in earlier_deaths(letter))
-    return tuple(
-        Arrivals(
-            seconds=span.total_seconds(),
-            count=sum(1 for at in times if at >= now - span),
-            at_least=cut and oldest >= now - span,
-        )
-        for span in spans
+    chart = await chart_deaths(store, clock, since=now - _SPANS[-1], sources=tuple(only))
+    arrivals = tuple(
+        Arrivals(seconds=span.total_seconds(), count=deaths_since(chart, now - span))
+        for span in _SPANS
     )
+    return arrivals, by_hour(chart)
 
 
 def _line(queue: QueueInfo) -> MailboxLine:

@@ -66,6 +66,7 @@ from .features import Clock, Dice, Durability, Features
 from .letters import (
     PROCESS_KEYS,
     BodyIndexing,
+    DeathCounting,
     Examining,
     Indexing,
     Kept,
@@ -101,6 +102,7 @@ __all__ = [
     "CopyState",
     "CopyTrace",
     "Counting",
+    "DeathCounting",
     "Dice",
     "Drain",
     "Durability",

@@ -39,6 +39,7 @@ class Features(Struct, frozen=True, kw_only=True):
     owns_fields: bool = False  # only we can write fields beside a message
     keeps_results: bool = False  # results and notes of handlers can be seen
     keeps_letters: bool = True
+    counts_deaths: bool = True  # its office counts deaths over time
     keeps_ledger: bool = True
 
 

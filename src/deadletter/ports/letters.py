@@ -11,6 +11,7 @@ from msgspec import Struct
 from deadletter.core.audit import Examined
 from deadletter.core.brake import KEPT, BrakeWindow
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
+from deadletter.core.deaths import DeathCount, DeathFilter, FirstSeen
 from deadletter.core.grouping import GroupLimit, GroupRule, Regrouping
 from deadletter.core.letter import (
     AuditEntry,
@@ -374,6 +375,26 @@ class Naming(Protocol):
         self, query: Node = EVERYTHING, *, limit: int, after: str | None = None
     ) -> Names:
         """Search like `find`, for ids only."""
+
+
+@runtime_checkable
+class DeathCounting(Protocol):
+    """A store that counts deaths over time, in the transaction that files them."""
+
+    async def deaths(self, request: DeathFilter) -> Sequence[DeathCount]:
+        """Return deaths over time, earliest first; steps without deaths are left out."""
+
+    async def tidy_deaths(self) -> bool:
+        """
+        Add up the oldest counters whose steps are due; return whether there may be more.
+
+        Any number of processes may call this at once.
+        """
+
+    async def versions(
+        self, since: datetime, until: datetime, *, limit: int = 1_000
+    ) -> Sequence[FirstSeen]:
+        """Return the versions that were first seen in a span, latest first."""
 
 
 @runtime_checkable

@@ -14,6 +14,7 @@ from deadletter.ports import LetterStore, Page
 
 from .fakes import START, FakeClock
 from .letters_bench import ANNA, OfficeBench, a_campaign, a_letter, tried_again
+from .letters_deaths import DeathsContract
 from .letters_filing import KeepingContract, OverflowContract, WindowsContract
 from .letters_grouping import GroupingContract, RegroupingContract, WaitingContract
 from .letters_replaying import ReplayingContract
@@ -365,5 +366,6 @@ class LetterStoreContract(
     RetellingContract,
     WaitingContract,
     WindowsContract,
+    DeathsContract,
 ):
     """All of it. A backend's whole test is a subclass with a fixture `store`."""

@@ -17,7 +17,16 @@ from deadletter.observe.notifications import NotificationFailed, Webhook, check_
 from deadletter.office.audit import Anchoring, NotAnchored, Note, in_file
 from deadletter.office.office import Office
 from deadletter.office.retention import Retention
-from deadletter.ports import AccessStore, BodyIndexing, Clock, Dice, Engine, Indexing, LetterStore
+from deadletter.ports import (
+    AccessStore,
+    BodyIndexing,
+    Clock,
+    DeathCounting,
+    Dice,
+    Engine,
+    Indexing,
+    LetterStore,
+)
 from deadletter.runtime.deliveries import ExclusiveGate, Heartbeat
 from deadletter.runtime.loop_group import Loop
 from deadletter.runtime.sweep import Sweep
@@ -153,6 +162,7 @@ def chores(
         loops.append(every(SWEEP_EVERY, "sweep", sweeping))
     loops.append(every(REGROUP_EVERY, "regroup", office.groups.regroup))
     loops += indexing(letters, settings.index_bodies, clock=clock, observe=observe)
+    loops += tidying_deaths(letters, clock=clock, observe=observe)
     loops += anchoring(letters, settings.anchors, clock=clock, observe=observe)
     alerts, hours = settings.alerts, settings.serve.retention_every
     if alerts.targets:
@@ -202,6 +212,20 @@ def indexing(
         return await letters.index_texts()
 
     return [Chore("index", once, interval=INDEX_EVERY, in_parts=True, clock=clock, observe=observe)]
+
+
+def tidying_deaths(letters: LetterStore, *, clock: Clock, observe: Observer) -> list[Loop]:
+    """
+    Return the task that adds up old counters of deaths over time, if the office has any.
+
+    Any number of processes can run it and share the work.
+    """
+    if not isinstance(letters, DeathCounting):
+        return []
+    once = letters.tidy_deaths
+    return [
+        Chore("deaths", once, interval=TIDY_EVERY, in_parts=True, clock=clock, observe=observe)
+    ]
 
 
 def anchoring(

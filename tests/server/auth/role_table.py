@@ -58,6 +58,9 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     # outages
     ("GET", "/api/v1/outages"): READER,
     ("POST", "/api/v1/outages/release"): OPERATOR,
+    # deaths over time
+    ("GET", "/api/v1/deaths"): READER,
+    ("GET", "/api/v1/marks"): READER,
     # the office as a whole
     ("GET", "/api/v1/audit"): READER,
     ("GET", "/api/v1/stats"): READER,

@@ -41,7 +41,7 @@ async def file_letters(
         await store.insert_letters([(after[id_], letter) for id_, letter in new.items()])
         if len(new) < len(after):
             await store.rewrite_letters([after[id_] for id_ in after if id_ not in new])
-        await _count(store, filed, list(new), now)
+        await _count(store, filed, list(new), now, limit)
         if entries := reopened(filed, now):
             await store.append_audit(entries)
     if copies := failed_copies(filed):
@@ -73,11 +73,17 @@ async def _grouped(
 
 
 async def _count(
-    store: LetterOperations, filed: Sequence[Filed], new: list[str], now: datetime
+    store: LetterOperations,
+    filed: Sequence[Filed],
+    new: list[str],
+    now: datetime,
+    limit: GroupLimit,
 ) -> None:
     died = [one.letter for one in filed if one.died]
     heads = [letter.head for letter in died]
-    counts = FiledCounts(new, _shifts(filed), groups_of(died), first_seen(heads))
+    counts = FiledCounts(
+        new, _shifts(filed), groups_of(died), first_seen(heads), limit.deaths.counted(heads, now)
+    )
     resolved = await store.count_filed(counts)
     if resolved:
         await _regress(store, resolved, heads, now)

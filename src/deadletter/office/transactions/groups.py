@@ -28,10 +28,17 @@ async def regroup(
     store: LetterOperations, moves: Sequence[Regrouping], by: By, now: datetime
 ) -> int:
     """Move letters to other groups, with what was said of theirs; return how many moved."""
-    return sum([await _regroup(store, move, by, now) for move in moves])
+    renamed: dict[str, str] = {}
+    moved = sum([await _regroup(store, move, by, now, renamed) for move in moves])
+    if renamed:
+        await store.rename_deaths(renamed)
+    return moved
 
 
-async def _regroup(store: LetterOperations, move: Regrouping, by: By, now: datetime) -> int:
+async def _regroup(
+    store: LetterOperations, move: Regrouping, by: By, now: datetime, renamed: dict[str, str]
+) -> int:
+    """Make one move; add a group that is gone to `renamed`."""
     members = await store.find_members(move.ids, move.old)
     if not members or move.old == move.new:
         return 0
@@ -50,6 +57,9 @@ async def _regroup(store: LetterOperations, move: Regrouping, by: By, now: datet
     await store.shift_counts(shifts)
     if is_last:
         await store.delete_group(move.old)
+        for name, target in renamed.items():
+            renamed[name] = move.new if target == move.old else target
+        renamed[move.old] = move.new
     else:
         await store.shrink_group(move.old, len(heads))
     detail = told(len(heads), move)

@@ -10,6 +10,7 @@ from msgspec import Struct
 from deadletter.core.audit import ItemSum, SealedLetter, Sums
 from deadletter.core.brake import Release
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
+from deadletter.core.deaths import Counters
 from deadletter.core.grouping import GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
 from deadletter.core.letter_filing import Known
@@ -57,6 +58,7 @@ class FiledCounts(Struct, frozen=True):
     shifts: Shifts
     groups: Sequence[Group]  # of the deaths, as these deaths alone show them
     versions: Seen  # of the applications that letters died in
+    deaths: Counters  # over time
 
 
 class CampaignPosition(Struct, frozen=True):
@@ -265,6 +267,9 @@ class LetterOperations(LetterReads, Protocol):
 
     async def count_deaths(self, deaths: Mapping[str, int]) -> None:
         """Add deaths by group to the sum that `verify` compares with."""
+
+    async def rename_deaths(self, names: Mapping[str, str]) -> None:
+        """Count the deaths over time of these groups for others, if the store counts them."""
 
     async def set_rules(self, name: str, rules: Sequence[GroupRule]) -> None:
         """Write the merges and splits of a group; none deletes them."""

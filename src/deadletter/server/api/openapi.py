@@ -7,7 +7,7 @@ and writes them, so that the description matches the server.
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from types import NoneType
 from typing import Any, Final, get_args, get_origin
@@ -26,12 +26,14 @@ from deadletter.core.access import IssuedToken, Role, TokenView
 from deadletter.core.attempts import Attempt
 from deadletter.core.brake import BrakeKind, BrakeWindow, WindowState
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem, Verdict
+from deadletter.core.deaths import By, DeathCount
 from deadletter.core.failure import Reason, Trouble
 from deadletter.core.ids import letter_id
 from deadletter.core.letter import AuditEntry, DeadLetter, GroupStatus, LetterHead, State
 from deadletter.core.message import Message
 from deadletter.office.archive import ArchiveHead, small_archives
 from deadletter.office.archive_import import TakenIn
+from deadletter.office.deaths import DeathChart, Mark, MarkKind
 from deadletter.office.diff import Difference, Line, Sign
 from deadletter.office.groups import GroupLine, GroupPage, Regrouped, RuleLine
 from deadletter.office.letters_protocol import LetterCount
@@ -318,6 +320,27 @@ EXAMPLES: Final[dict[str, Example]] = {
     "delete_queue": Example({"mailbox": "orders", "purged": 12}),
     "get_outages": Example([Outage(state=WindowState.OPEN, window=_WINDOW)]),
     "release_outage": Example(Released(mailbox="orders", windows=1), {"mailbox": "orders"} | _WHY),
+    "get_deaths": Example(
+        DeathChart(
+            since=_AT - timedelta(hours=24),
+            until=_AT,
+            step=300.0,
+            by=By.GROUP,
+            total=3,
+            counts=(DeathCount(_AT - timedelta(minutes=5), _GROUP, 3),),
+        )
+    ),
+    "get_marks": Example(
+        [
+            Mark(
+                kind=MarkKind.VERSION,
+                at=_AT,
+                mailbox="orders",
+                name="1.8.0",
+                text="1.8.0 first seen at orders",
+            )
+        ]
+    ),
     "list_audit": Example({"entries": [_ACT], "after": 12}),
     "export_letters": Example(_EXPORT),
     "import_letters": Example(TakenIn(added=1, known=0), _EXPORT),
@@ -350,6 +373,7 @@ EXAMPLES: Final[dict[str, Example]] = {
             sources={"orders": {State.PENDING: 3, State.CLOSED: 1}},
             open=3,
             arrivals=(Arrivals(seconds=3_600.0, count=3),),
+            deaths_by_hour=(0, 0, 3),
         )
     ),
 }

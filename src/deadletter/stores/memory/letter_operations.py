@@ -8,6 +8,7 @@ from msgspec import structs
 
 from deadletter.core.audit import ItemSum, SealedLetter, Sums
 from deadletter.core.brake import BrakeWindow, Release
+from deadletter.core.deaths import DAY, floor, renamed, uncounted
 from deadletter.core.grouping import GroupRule, grown
 from deadletter.core.letter import (
     OPEN,
@@ -72,13 +73,14 @@ class MemoryOperations(Campaigns):
         shelf = self._shelf
         shelf.tally["kept"] += len(counts.new)
         shelf.note_letters(dict.fromkeys(counts.new, 1))
-        for deaths in counts.groups:
-            name = deaths.fingerprint
-            shelf.groups[name] = grown(shelf.groups.get(name), deaths)
-            shelf.note_deaths({name: deaths.total})
+        for died in counts.groups:
+            name = died.fingerprint
+            shelf.groups[name] = grown(shelf.groups.get(name), died)
+            shelf.note_deaths({name: died.total})
         for version, at in counts.versions.items():
             shelf.versions[version] = min(at, shelf.versions.get(version, at))
-        names = [deaths.fingerprint for deaths in counts.groups]
+        shelf.deaths.update(counts.deaths)
+        names = [died.fingerprint for died in counts.groups]
         resolved = GroupStatus.RESOLVED
         return [name for name in names if shelf.groups[name].standing.status is resolved]
 
@@ -206,6 +208,10 @@ class MemoryOperations(Campaigns):
         """Add deaths by group to the sum that `verify` compares with."""
         self._shelf.note_deaths(deaths)
 
+    async def rename_deaths(self, names: Mapping[str, str]) -> None:
+        """Count the deaths over time of these groups for others."""
+        self._shelf.deaths = renamed(self._shelf.deaths, names)
+
     async def set_rules(self, name: str, rules: Sequence[GroupRule]) -> None:
         """Write the merges and splits of a group; none deletes them."""
         self._shelf.rules.pop(name, None)
@@ -243,8 +249,13 @@ class MemoryOperations(Campaigns):
         return Counts([(*place, n) for place, n in found.items()], by_source, by_group)
 
     async def find_oddities(self) -> list[str]:
-        """Return nothing: all there is of a letter is in one place."""
-        return []
+        """Return sentences on deaths that are not counted; a letter is all in one place."""
+        counted: Counter[tuple[int, str]] = Counter()
+        for (_, at, source, _, _), n in self._shelf.deaths.items():
+            counted[floor(at, DAY), source] += n
+        heads = [kept.head for kept in self._shelf.by_id.values()]
+        needed = Counter((floor(int(h.dead_at.timestamp()), DAY), h.source) for h in heads)
+        return uncounted(counted, needed)
 
     async def read_ids(self) -> AsyncIterator[str]:
         """Return the ids of all letters."""

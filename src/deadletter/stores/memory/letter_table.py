@@ -7,6 +7,7 @@ from datetime import datetime
 from msgspec import Struct, structs
 
 from deadletter.core.audit import SealedLetter, SealedMessage, Sums, act, seal
+from deadletter.core.deaths import Key
 from deadletter.core.grouping import Asked, GroupRule, as_of
 from deadletter.core.letter import AuditEntry, By, DeadLetter, Group, LetterHead, State
 from deadletter.core.letter_filing import Known, message_seal, story_seal
@@ -85,6 +86,7 @@ class LetterTable:
         self.rules: dict[str, tuple[GroupRule, ...]] = {}
         self.versions: dict[tuple[str, str], datetime] = {}  # first seen
         self.kinds: Counter[str] = Counter()  # groups made on the day
+        self.deaths: Counter[Key] = Counter()  # over time
         self.day = 0
         self.entries: list[AuditEntry] = []
         self.tally: Counter[str] = Counter()  # kept, purged, expired

@@ -7,11 +7,13 @@ to being fast.
 
 import asyncio
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TypeVar
 
 from msgspec import structs
 
 from deadletter.core.brake import KEPT, BrakeWindow
+from deadletter.core.deaths import DeathCount, DeathFilter, FirstSeen
 from deadletter.core.errors import ConfigError
 from deadletter.core.grouping import Asked, GroupLimit, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, State
@@ -25,6 +27,7 @@ from deadletter.office.transactions.operations import Transaction, run_now
 from deadletter.ports.features import Clock, Dice, Durability, Features
 from deadletter.ports.letters import Page
 
+from . import deaths
 from .letter_operations import MemoryOperations
 from .letter_table import LetterTable
 
@@ -88,6 +91,24 @@ class MemoryLetters(TransactionalLetters):
                 meter.opened(min(kept.head.size, LOOK))
                 await asyncio.sleep(0)  # others go on between two letters
         return Page(tuple(heads), None, looked_at)
+
+    async def deaths(self, request: DeathFilter) -> Sequence[DeathCount]:
+        """Return deaths over time, earliest first."""
+        return deaths.read(self._shelf.deaths, request)
+
+    async def tidy_deaths(self) -> bool:
+        """Add up the oldest counters whose steps are due; return whether there may be more."""
+        return deaths.tidy(self._shelf.deaths, self._clock.now())
+
+    async def versions(
+        self, since: datetime, until: datetime, *, limit: int = 1_000
+    ) -> Sequence[FirstSeen]:
+        """Return the versions that were first seen in a span, latest first."""
+        found = [
+            FirstSeen(*name, at) for name, at in self._shelf.versions.items() if since <= at < until
+        ]
+        found.sort(key=lambda one: one.at, reverse=True)
+        return found[:limit]
 
     async def counts(self) -> dict[str, dict[State, int]]:
         """Return the number of letters in each state, by source."""

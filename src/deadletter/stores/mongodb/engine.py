@@ -36,6 +36,7 @@ FEATURES: Final = Features(
     ordered=False,  # this and the following concern mailboxes: there are none
     exact_delay=False,
     counts_attempts=False,
+    counts_deaths=False,
     keeps_history=False,
     fences=False,
     finds_suspects=False,

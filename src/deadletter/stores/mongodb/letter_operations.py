@@ -166,6 +166,9 @@ class MongodbOperations(MongodbFiling, ReplayOperations):
         """Add deaths by group to the sum that `verify` compares with."""
         self._turn.note_deaths(deaths)
 
+    async def rename_deaths(self, names: Mapping[str, str]) -> None:
+        """Change nothing: this store does not count deaths over time."""
+
     async def set_rules(self, name: str, rules: Sequence[GroupRule]) -> None:
         """Write the merges and splits of a group; none deletes them."""
         which = {"_id": stored(name)}

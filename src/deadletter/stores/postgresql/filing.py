@@ -14,7 +14,7 @@ from deadletter.core.seals import MASK
 from deadletter.core.text import shown, stored
 from deadletter.office.transactions.operations import FiledCounts
 
-from . import groups
+from . import deaths, groups
 from .audit import OPENED, STATES, check_fits, counted, office_key, office_marks, opened
 from .database import SerializationFailure
 from .letters_rows import (
@@ -98,6 +98,7 @@ UPDATE deadletter.letters t
 SET {", ".join(f"{name} = g.{name}" for name in _CHANGING)}
 FROM given g WHERE t.seq = g.seq AND t.seq = ANY($1)
 """  # noqa: S608 -- made of constants
+_DEATHS: Final = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(deaths.COLUMNS, 29))
 # Returns the groups that are resolved; NULL if there are rules about some of them or
 # about other groups that are asked for; and whether the sums are made with our key.
 _COUNT: Final = f"""
@@ -128,6 +129,8 @@ WITH died AS (
     SELECT * FROM unnest($24::text[], $25::text[], $26::timestamptz[])
     ON CONFLICT (source, version) DO UPDATE SET first_seen = excluded.first_seen
     WHERE excluded.first_seen < t.first_seen
+), died_then AS (
+{deaths.ADD.format(_DEATHS)}
 )
 SELECT fingerprint, true FROM died WHERE status = 'resolved'
 UNION ALL SELECT NULL, true FROM deadletter.group_rules
@@ -212,15 +215,16 @@ class PostgresqlFiling(PostgresqlReads):
         states, by_open = counted(counts.shifts)
         rows = [_died(group) for group in counts.groups]
         died = columns(sorted((*row, by_open.pop(row[0], 0)) for row in rows), 11)
-        deaths = {group.fingerprint: group.total for group in counts.groups}
+        totals = {group.fingerprint: group.total for group in counts.groups}
         marks = await office_marks(self._connection)
         letters = (len(counts.new), marks.ids(dict.fromkeys(counts.new)))
-        numbers = (*letters, sum(deaths.values()), marks.groups(deaths))
+        numbers = (*letters, sum(totals.values()), marks.groups(totals))
         versions = [(stored(source), stored(v), at) for (source, v), at in counts.versions.items()]
         values = (*states, *opened(by_open), *died, *numbers, *columns(sorted(versions), 3))
         key = office_key(self._connection)
         named = [stored(name) for name in asked]
-        found = await self._connection.fetch(_COUNT, *values, named, key)
+        over_time = deaths.columns_of(counts.deaths)
+        found = await self._connection.fetch(_COUNT, *values, named, key, *over_time)
         check_fits(self._connection, fits=all(fits for _, fits in found))
         return [shown(name) for name, _ in found]
 

@@ -17,7 +17,7 @@ from deadletter.office.transactions.filing import file_letters
 from deadletter.office.transactions.operations import Brief, FiledCounts, Revision, Shifts
 from deadletter.ports.letters import Kept
 
-from . import audit, groups
+from . import audit, deaths, groups
 from .audit import check_fits, office_key, office_marks
 from .database import Connection, SerializationFailure, Work
 from .filing import PostgresqlFiling
@@ -206,6 +206,10 @@ class PostgresqlOperations(PostgresqlFiling, ReplayOperations):
         marks = await office_marks(self._connection)
         total = sum(deaths.values())
         await self._add_to_office(_COUNT_DEATHS, total, marks.texts(deaths))
+
+    async def rename_deaths(self, names: Mapping[str, str]) -> None:
+        """Count the deaths over time of these groups for others."""
+        await deaths.rename(self._connection, names)
 
     async def set_rules(self, name: str, rules: Sequence[GroupRule]) -> None:
         """Write the merges and splits of a group; none deletes them."""

@@ -1,9 +1,11 @@
 """The office in a PostgreSQL database: one for any number of nodes."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import Final, TypeVar
 
 from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
+from deadletter.core.deaths import DeathCount, DeathFilter, FirstSeen
 from deadletter.core.grouping import Asked, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, State
 from deadletter.core.message import Message
@@ -23,7 +25,7 @@ from deadletter.office.transactions.replays import report_sent
 from deadletter.ports.features import Clock, Features
 from deadletter.ports.letters import Kept, Names, Page
 
-from . import audit, body_index, groups, letters_rows, search, text_index
+from . import audit, body_index, deaths, groups, letters_rows, search, text_index
 from .database import LONGEST, Connection, Database, limit_for
 from .letter_operations import PostgresqlOperations, keeping
 from .verification import LONG
@@ -172,6 +174,21 @@ class PostgresqlLetters(TransactionalLetters):
     async def index_bodies(self, size: int) -> None:
         """Index bodies of up to `size` bytes from now on, 0 for none."""
         await self._db.write(lambda c: body_index.index_up_to(c, size))
+
+    async def deaths(self, request: DeathFilter) -> Sequence[DeathCount]:
+        """Return deaths over time, earliest first."""
+        return await self._db.read(lambda c: deaths.read(c, request))
+
+    async def tidy_deaths(self) -> bool:
+        """Add up the oldest counters whose steps are due; return whether there may be more."""
+        now = self._clock.now()
+        return await self._db.write(lambda c: deaths.tidy(c, now))
+
+    async def versions(
+        self, since: datetime, until: datetime, *, limit: int = 1_000
+    ) -> Sequence[FirstSeen]:
+        """Return the versions that were first seen in a span, latest first."""
+        return await self._db.read(lambda c: deaths.versions(c, since, until, limit))
 
     async def counts(self) -> dict[str, dict[State, int]]:
         """Return the number of letters in each state, by source."""

@@ -8,7 +8,7 @@ from deadletter.core.letter import AuditEntry
 from deadletter.core.seals import NAMED, Ends, Sealing, Start
 from deadletter.office.transactions.operations import Counts, OfficeNumbers, SealedLetters, Seals
 
-from . import audit
+from . import audit, deaths
 from .database import Connection, sealing_of
 from .letters_rows import HEAD, JOINED, WHOLE, head_of
 from .rows import legible
@@ -145,7 +145,7 @@ class PostgresqlReads:
             sentence.format(*row)
             for sentence, select in _ODDITIES.items()
             for row in await self._rows(f"{select} LIMIT {NAMED}")
-        ]
+        ] + await deaths.missing(self._connection)
 
     async def read_ids(self) -> AsyncIterator[str]:
         """Return the ids of all letters."""

@@ -14,7 +14,7 @@ from deadletter.core.packing import pack_rest
 from deadletter.core.replay_rules import sortable_position
 from deadletter.office.transactions.operations import FiledCounts
 
-from . import groups
+from . import deaths, groups
 from .audit import ADD, office_marks
 from .letters_rows import HEAD, RARE, ROW, contents_of, head_of, rare_of, row_of
 from .sql import Row, fetch, ids, in_chunks, micros, stored, write
@@ -139,13 +139,14 @@ class SqliteFiling(SqliteReads):
     async def count_filed(self, counts: FiledCounts) -> list[str]:
         """Count what was filed; return the names of those groups that are resolved."""
         marks = office_marks(self._connection)
-        deaths = {group.fingerprint: group.total for group in counts.groups}
+        died = {group.fingerprint: group.total for group in counts.groups}
         letters = (len(counts.new), marks.ids(counts.new))
-        self._connection.execute(_COUNT, (*letters, sum(deaths.values()), marks.groups(deaths)))
+        self._connection.execute(_COUNT, (*letters, sum(died.values()), marks.groups(died)))
+        deaths.add(self._connection, counts.deaths)
         versions = [(stored(s), stored(v), micros(at)) for (s, v), at in counts.versions.items()]
         write(self._connection, _SEE, versions, _SEEN_BEFORE)
         groups.count(self._connection, counts.shifts, counts.groups)
-        rows = in_chunks(self._connection, "fingerprint", _RESOLVED, [(name,) for name in deaths])
+        rows = in_chunks(self._connection, "fingerprint", _RESOLVED, [(name,) for name in died])
         return [row[0] for row in rows]
 
     async def find_rules(self) -> dict[str, tuple[GroupRule, ...]]:

@@ -11,7 +11,7 @@ from deadletter.core.grouping import GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
 from deadletter.office.transactions.operations import Brief, Revision, Shifts
 
-from . import audit, groups
+from . import audit, deaths, groups
 from .audit import ADD, office_marks
 from .filing import SqliteFiling
 from .letters_rows import HEAD, head_of, whole
@@ -175,6 +175,10 @@ class SqliteOperations(SqliteFiling, ReplayOperations):
     async def count_deaths(self, deaths: Mapping[str, int]) -> None:
         """Add deaths by group to the sum that `verify` compares with."""
         groups.note_deaths(self._connection, deaths)
+
+    async def rename_deaths(self, names: Mapping[str, str]) -> None:
+        """Count the deaths over time of these groups for others."""
+        deaths.rename(self._connection, names)
 
     async def set_rules(self, name: str, rules: Sequence[GroupRule]) -> None:
         """Write the merges and splits of a group; none deletes them."""

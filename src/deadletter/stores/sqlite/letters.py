@@ -2,9 +2,11 @@
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Final, TypeVar
 
 from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
+from deadletter.core.deaths import DeathCount, DeathFilter, FirstSeen
 from deadletter.core.grouping import Asked, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, State
 from deadletter.core.message import Message
@@ -23,7 +25,7 @@ from deadletter.office.transactions.operations import Transaction, run_now
 from deadletter.ports.features import Clock, Dice, Features
 from deadletter.ports.letters import Names, Page
 
-from . import audit, body_index, groups, letters_rows, search, text_index
+from . import audit, body_index, deaths, groups, letters_rows, search, text_index
 from .engine import Database
 from .letter_operations import SqliteOperations
 from .sql import stored
@@ -160,6 +162,21 @@ class SqliteLetters(TransactionalLetters):
         is_new = await self._db.read(body_index.largest) != size
         if is_new and text_index.is_possible():
             await self._db.write(lambda c: body_index.index_up_to(c, size))
+
+    async def deaths(self, request: DeathFilter) -> Sequence[DeathCount]:
+        """Return deaths over time, earliest first."""
+        return await self._db.read(lambda c: deaths.read(c, request))
+
+    async def tidy_deaths(self) -> bool:
+        """Add up the oldest counters whose steps are due; return whether there may be more."""
+        now = self._clock.now()
+        return await self._db.write(lambda c: deaths.tidy(c, now), patient=True)
+
+    async def versions(
+        self, since: datetime, until: datetime, *, limit: int = 1_000
+    ) -> Sequence[FirstSeen]:
+        """Return the versions that were first seen in a span, latest first."""
+        return await self._db.read(lambda c: deaths.versions(c, since, until, limit))
 
     async def counts(self) -> dict[str, dict[State, int]]:
         """Return the number of letters in each state, by source."""

@@ -9,7 +9,7 @@ from deadletter.core.letter import AuditEntry
 from deadletter.core.seals import NAMED, Ends, Sealing, Start
 from deadletter.office.transactions.operations import Counts, OfficeNumbers, SealedLetters, Seals
 
-from . import audit
+from . import audit, deaths
 from .letters_rows import HEAD, HEADS, head_of
 from .sql import Row, fetch_odd, shown
 
@@ -108,7 +108,7 @@ class SqliteReads:
             sentence.format(*map(shown, row))
             for sentence, select in _ODDITIES.items()
             for row in self._connection.execute(f"{select} LIMIT ?", (NAMED,))
-        ]
+        ] + deaths.missing(self._connection)
 
     async def read_ids(self) -> AsyncIterator[str]:
         """Return the ids of all letters."""
