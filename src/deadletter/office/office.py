@@ -33,8 +33,9 @@ from deadletter.ports import (
 from . import groups, mailboxes
 from .archive import ArchiveHead, write_archive
 from .archive_import import TakenIn, take_in_archive
+from .audit import EVERY_ENTRY, AuditFilter, latest_entries
 from .exports import write_sheet
-from .groups import GroupLine, GroupPage, Regrouped, RuleLine
+from .groups import GroupCounts, GroupLine, GroupPage, Regrouped, RuleLine
 from .letters import Letters, LettersProtocol
 from .mailboxes import Outage, Released
 from .preflight import Fits
@@ -71,6 +72,9 @@ class GroupsProtocol(Protocol):
             limit: The most groups on the page.
             after: The `after` of the previous page, to continue it.
         """
+
+    async def counts(self) -> GroupCounts:
+        """Return the number of groups of each status, and of those that `list` shows."""
 
     async def get(self, name: str) -> GroupLine:
         """Return one group, by its fingerprint or the beginning of it."""
@@ -199,6 +203,18 @@ class OfficeProtocol(Protocol):
             limit: The most entries to return.
         """
 
+    async def latest_audit(
+        self, wanted: AuditFilter = EVERY_ENTRY, *, before: int | None = None, limit: int = 100
+    ) -> Sequence[AuditEntry]:
+        """
+        Return entries of the audit, newest first.
+
+        Args:
+            wanted: Only entries of this target, actor or action, or since a time.
+            before: Only entries with a smaller number, to continue a list.
+            limit: The most entries to return.
+        """
+
     async def stats(self) -> Stats:
         """Return the numbers of messages and letters, and recent arrivals."""
 
@@ -263,6 +279,10 @@ class Groups:
             limit=limit,
             after=after,
         )
+
+    async def counts(self, *, sources: Sequence[str] = ()) -> GroupCounts:
+        """Return the number of groups of each status; with `sources` only of these."""
+        return await groups.count_groups(self._store, sources=sources)
 
     async def get(self, name: str, *, sources: Sequence[str] = ()) -> GroupLine:
         """Return one group, by its fingerprint or the beginning of it."""
@@ -434,6 +454,12 @@ class Office:
     ) -> Sequence[AuditEntry]:
         """Return entries of the audit, oldest first."""
         return await self.store.audit(target=target, after=after, limit=limit)
+
+    async def latest_audit(
+        self, wanted: AuditFilter = EVERY_ENTRY, *, before: int | None = None, limit: int = 100
+    ) -> Sequence[AuditEntry]:
+        """Return entries of the audit that match, newest first."""
+        return await latest_entries(self.store, wanted, before=before, limit=limit)
 
     async def stats(self, *, sources: Sequence[str] = ()) -> Stats:
         """Return the numbers of messages and letters, and recent arrivals."""

@@ -231,7 +231,7 @@ def anchoring(
     if not places:
         return []
 
-    once = Anchoring(letters.audit, places, observe).once
+    once = Anchoring(letters.latest_audit, places, observe).once
     interval = max(anchors.every, 1.0)
     return [Chore("anchors", once, interval=interval, clock=clock, observe=observe)]
 

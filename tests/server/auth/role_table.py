@@ -33,6 +33,7 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/api/v1/letters/purge"): ADMIN,
     # groups
     ("GET", "/api/v1/groups"): READER,
+    ("GET", "/api/v1/groups/counts"): READER,
     ("GET", "/api/v1/groups/{name}"): READER,
     ("GET", "/api/v1/groups/{name}/variants"): READER,
     ("PUT", "/api/v1/groups/{name}/standing"): OPERATOR,
@@ -65,6 +66,7 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/api/v1/outages/release"): OPERATOR,
     # the office as a whole
     ("GET", "/api/v1/audit"): READER,
+    ("GET", "/api/v1/audit/latest"): READER,
     ("GET", "/api/v1/stats"): READER,
     ("GET", "/api/v1/events"): READER,
     ("GET", "/api/v1/export"): OPERATOR,

@@ -33,7 +33,7 @@ from deadletter.core.message import Message
 from deadletter.office.archive import ArchiveHead, small_archives
 from deadletter.office.archive_import import TakenIn
 from deadletter.office.diff import Difference, Line, Sign
-from deadletter.office.groups import GroupLine, GroupPage, Regrouped, RuleLine
+from deadletter.office.groups import GroupCounts, GroupLine, GroupPage, Regrouped, RuleLine
 from deadletter.office.letters import LetterCount, Moved
 from deadletter.office.mailboxes import Outage, Released
 from deadletter.office.outcomes import Confirmed
@@ -232,6 +232,13 @@ EXAMPLES: Final[dict[str, Example]] = {
     "note_letter": Example(_ONE, {"text": "asked the bank"}),
     "note_letters": Example(_MOVED, {"ids": [_ID], "text": "asked the bank"}),
     "list_groups": Example(GroupPage((_LINE,), after=f"3.5.e6f1b2c3d4e50.{_GROUP}")),
+    "count_groups": Example(
+        GroupCounts(
+            listed=3,
+            total=24,
+            statuses={GroupStatus.NEW: 1, GroupStatus.ONGOING: 2, GroupStatus.RESOLVED: 21},
+        )
+    ),
     "get_group": Example(_LINE),
     "get_variants": Example(
         Variants(
@@ -317,6 +324,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "delete_queue": Example({"mailbox": "orders", "purged": 12}),
     "get_outages": Example([Outage(state=WindowState.OPEN, window=_WINDOW)]),
     "release_outage": Example(Released(mailbox="orders", windows=1), {"mailbox": "orders"} | _WHY),
+    "latest_audit": Example({"entries": [_ACT], "before": 12}),
     "list_audit": Example({"entries": [_ACT], "after": 12}),
     "export_letters": Example(_EXPORT),
     "import_letters": Example(TakenIn(added=1, known=0), _EXPORT),
