@@ -27,6 +27,7 @@ from .connection import API, Connected, Connection, decoded, part
 from .letters import Letters
 from .office import RemoteOffice
 from .replays import Replays
+from .triage import Triage
 
 _SILENCE: Final = 60.0  # seconds; a running server sends something more often
 _RECONNECT: Final = 2.0  # seconds before connecting again
@@ -306,6 +307,7 @@ class Client(Connected):
         self.queues = Queues(connection)
         self.outages = Outages(connection)
         self.tokens = Tokens(connection)
+        self.triage = Triage(connection)
 
     @cached_property
     def office(self) -> RemoteOffice:

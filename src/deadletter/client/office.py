@@ -26,6 +26,7 @@ from deadletter.ports import QueueInfo, QueueOptions
 
 from .letters import PAGE, RemoteLetters
 from .replays import RemoteReplays
+from .triage import RemoteTriage
 
 if TYPE_CHECKING:
     from .client import Client
@@ -152,6 +153,7 @@ class RemoteOffice:
         self.groups = RemoteGroups(client)
         self.replays = RemoteReplays(client)
         self.mailboxes = RemoteMailboxes(client)
+        self.triage = RemoteTriage(client)
 
     async def choose(self, query: str) -> Chosen:
         """Return the letters that a search finds now, for a `ReplayRequest`."""

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, BinaryIO, Protocol
 
+from deadletter.core.alerts import Alerts
 from deadletter.core.campaign import Unsettled
 from deadletter.core.letter import AuditEntry, By, GroupStatus, State
 from deadletter.core.text import many
@@ -44,6 +45,7 @@ from .replays import OtherServers, Replays, ReplaysProtocol
 from .retention import ABANDONED, KEEP, Retention
 from .selection import Chosen, choose_letters
 from .stats import Stats, collect, waiting
+from .triage.triage import Triage, TriageProtocol
 from .variants import group_variants
 from .verify import Verified, verify
 
@@ -179,6 +181,10 @@ class OfficeProtocol(Protocol):
     @property
     def mailboxes(self) -> MailboxesProtocol:
         """List, create, change and delete mailboxes; list and end outages."""
+
+    @property
+    def triage(self) -> TriageProtocol:
+        """Look at letters: facets, contents, common values, completions, needs, a report."""
 
     async def choose(self, query: str) -> Chosen:
         """
@@ -410,6 +416,7 @@ class Office:
         fits: Tells whether a handler can read a message; used by verdicts.
         presume_after: Seconds after which a letter that went to another server counts
             as handled; None means never.
+        alerts: The limits of what needs somebody.
     """
 
     def __init__(
@@ -422,6 +429,7 @@ class Office:
         servers: OtherServers | None = None,
         fits: Fits | None = None,
         presume_after: float | None = None,
+        alerts: Alerts | None = None,
     ) -> None:
         assert engine.letters is not None  # every engine is opened with an office
         self.engine = engine
@@ -430,6 +438,7 @@ class Office:
         self.letters = Letters(self.store, clock)
         self.groups = Groups(self.store, clock)
         self.mailboxes = Mailboxes(engine.broker, self.store, clock)
+        self.triage = Triage(self.store, engine.broker, self.letters, clock, alerts)
         sender = Replay(
             self.store,
             engine.broker,

@@ -27,7 +27,7 @@ from deadletter.server.auth.hosts import refuse_odd_hosts, refuse_other_sites, s
 from deadletter.system import process_name
 
 from . import health
-from .api import archive, audit, events, groups, letters, moves, queues, replays
+from .api import archive, audit, events, groups, letters, moves, queues, replays, triage
 from .auth import routes as auth
 from .context import ServerContext
 from .idempotency import answers_of, middleware, replayed_answer
@@ -107,7 +107,7 @@ async def _refuse(send: Send, error: HTTPException) -> None:
 
 
 API: Final = "/api/v1"
-_TOPICS: Final = (letters, moves, groups, replays, queues, audit, archive, events)
+_TOPICS: Final = (letters, moves, groups, triage, replays, queues, audit, archive, events)
 
 
 def build(context: ServerContext) -> Litestar:
