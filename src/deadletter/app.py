@@ -459,6 +459,7 @@ class App(HandlerRegistry):
             servers=Ways(settings.source_urls, clock=self._clock, home=self.url),
             fits=self.fits,
             presume_after=settings.presume_after,
+            alerts=settings.alerts,
         )
 
     async def close(self) -> None:

@@ -61,7 +61,7 @@ def test_secrets_in_json_are_masked_unless_revealed() -> None:
 def test_secrets_in_bytes_and_numbers_are_masked_unless_revealed(body: bytes) -> None:
     shown, all_of_it = map(_read, (preview(body), preview(body, reveal=True)))
 
-    assert MASK in shown
+    assert MASK in shown or "*******" in shown  # as bytes, one for each
     assert not re.search("hunter2|4111", shown)
     assert re.search("hunter2|4111", all_of_it)
 

@@ -15,6 +15,7 @@ from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.deaths import By as DeathsBy
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By, Changes, DeadLetter, GroupStatus, State
+from deadletter.office.audit import AuditFilter
 from deadletter.office.letters_protocol import LettersProtocol
 from deadletter.office.office import GroupsProtocol, MailboxesProtocol, Office, OfficeProtocol
 from deadletter.office.replays import ReplayRequest, ReplaysProtocol
@@ -251,3 +252,20 @@ def test_the_remote_office_is_one_of_its_protocol(client: Client) -> None:
     office: OfficeProtocol = client.office  # what the type checker checks
 
     assert isinstance(office, RemoteOffice)
+
+
+async def test_the_audit_is_read_from_its_end_and_groups_are_counted(
+    office: OfficeProtocol, letters: list[DeadLetter]
+) -> None:
+    for number in range(3):
+        await office.letters.note([letters[0].id], f"note {number}", BY)
+    await office.letters.review([letters[1].id], BY)
+
+    latest = await office.latest_audit(AuditFilter(action="note"), limit=2)
+    since = latest[-1].at + timedelta(days=1)
+
+    assert [entry.detail for entry in latest] == ["note 2", "note 1"]
+    assert [e.action for e in await office.latest_audit(limit=1)] == ["move"]
+    assert await office.latest_audit(AuditFilter(since=since)) == []
+    counts = await office.groups.counts()
+    assert (counts.listed, counts.total, counts.statuses[GroupStatus.NEW]) == (1, 1, 1)

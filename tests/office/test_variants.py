@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from deadletter.core.letter import DeadLetter
 from deadletter.core.redact import MASK
@@ -129,7 +130,7 @@ async def test_a_large_group_is_sampled_and_says_so(
     store: LetterStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(office, "SAMPLE", 10)
-    monkeypatch.setattr(office, "LARGEST", 500)
+    monkeypatch.setattr(office, "_EXTENT", structs.replace(office._EXTENT, largest=500))
     large = json.dumps({"currency": "JPY", "note": "x" * 1_000}).encode()
     await store.keep(
         [failed(n, "JPY", GROUP) for n in range(30)] + [failed(99, "JPY", GROUP, body=large)]

@@ -9,7 +9,7 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.query.fields import duration
 from deadletter.core.seals import ACCEPTED
 from deadletter.core.text import clean
-from deadletter.office.audit import AuditFilter, anchor, append_anchor, head, newest
+from deadletter.office.audit import AuditFilter, anchor, append_anchor, head
 from deadletter.ports import Examining, Reconciles
 
 from .app import ExitCode
@@ -48,7 +48,7 @@ async def audit(
         since=desk.clock.now() - _span(since) if since else None,
     )
     async with desk.office() as office:
-        found = await newest(office.audit, wanted, limit)
+        found = await office.latest_audit(wanted, limit=limit)
     if desk.as_json:
         for entry in found:
             desk.document(entry)
@@ -83,7 +83,7 @@ async def head_(*, append: Path | None = None, desk: AtDesk) -> None:
         append: Also append the line to this file.
     """
     async with desk.office() as office:
-        last = await head(office.audit)
+        last = await head(office.latest_audit)
     line = anchor(last)
     if append is not None:
         _append(append, line)

@@ -211,6 +211,7 @@ class Desk:
                 servers=self.ways,
                 fits=self._fits,
                 presume_after=self.settings.presume_after,
+                alerts=self.settings.alerts,
             )
 
     @cached_property

@@ -37,15 +37,13 @@ from rich.text import Text
 
 from deadletter.core.errors import ConfigError, Conflict
 from deadletter.core.letter import LetterHead, State
-from deadletter.core.text import clean, many
+from deadletter.core.text import clean, many, span
 from deadletter.ports import Page
 
 from .desk import Desk
 from .streams import interruptible, wait_for_keys
 
 __all__ = ["ago", "local", "many", "size", "span", "time_zone"]
-
-_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def ago(when: datetime, now: datetime) -> str:
@@ -54,14 +52,6 @@ def ago(when: datetime, now: datetime) -> str:
     if abs(seconds) < 1:
         return "now"
     return f"{span(seconds)} ago" if seconds > 0 else f"in {span(-seconds)}"
-
-
-def span(seconds: float) -> str:
-    """Return a length of time in its largest unit."""
-    for size, unit in _UNITS:
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "less than 1 ms"
 
 
 def local(when: datetime) -> str:

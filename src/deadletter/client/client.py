@@ -16,7 +16,8 @@ from deadletter.core.errors import Unavailable
 from deadletter.core.letter import AuditEntry, GroupStatus, State
 from deadletter.office.archive import SealCheck
 from deadletter.office.archive_import import TakenIn
-from deadletter.office.groups import GroupLine, GroupPage, Regrouped, RuleLine
+from deadletter.office.audit import EVERY_ENTRY, AuditFilter
+from deadletter.office.groups import GroupCounts, GroupLine, GroupPage, Regrouped, RuleLine
 from deadletter.office.mailboxes import Outage, Released
 from deadletter.office.stats import Stats
 from deadletter.office.variants import Variants
@@ -27,6 +28,7 @@ from .deaths import Deaths
 from .letters import Letters
 from .office import RemoteOffice
 from .replays import Replays
+from .triage import Triage
 
 _SILENCE: Final = 60.0  # seconds; a running server sends something more often
 _RECONNECT: Final = 2.0  # seconds before connecting again
@@ -223,6 +225,10 @@ class Groups:
         """Return one group, by its fingerprint or the beginning of it."""
         return await self._connection.get(f"{API}/groups/{part(name)}", GroupLine)
 
+    async def counts(self) -> GroupCounts:
+        """Return the number of groups of each status, and of those that `list` shows."""
+        return await self._connection.get(f"{API}/groups/counts", GroupCounts)
+
     async def variants(self, name: str) -> Variants:
         """Return what the letters of a group have in common, and where they differ."""
         return await self._connection.get(f"{API}/groups/{part(name)}/variants", Variants)
@@ -277,6 +283,13 @@ class AuditPage(Struct, frozen=True, kw_only=True):
     after: int | None = None
 
 
+class LatestAudit(Struct, frozen=True, kw_only=True):
+    """A page of the audit, newest first; `before` continues it."""
+
+    entries: tuple[AuditEntry, ...]
+    before: int | None = None
+
+
 class Client(Connected):
     """
     A client of one server.
@@ -296,6 +309,7 @@ class Client(Connected):
         self.outages = Outages(connection)
         self.tokens = Tokens(connection)
         self.deaths = Deaths(connection)
+        self.triage = Triage(connection)
 
     @cached_property
     def office(self) -> RemoteOffice:
@@ -320,6 +334,21 @@ class Client(Connected):
         """Return entries of the audit after the entry `after`, oldest first."""
         return await self._connection.get(
             f"{API}/audit", AuditPage, target=target, after=after, limit=limit
+        )
+
+    async def latest_audit(
+        self, wanted: AuditFilter = EVERY_ENTRY, *, before: int | None = None, limit: int = 100
+    ) -> LatestAudit:
+        """Return entries of the audit that match, newest first; `before` continues a page."""
+        return await self._connection.get(
+            f"{API}/audit/latest",
+            LatestAudit,
+            target=wanted.target,
+            actor=wanted.actor,
+            action=wanted.action,
+            since=None if wanted.since is None else wanted.since.isoformat(),
+            before=before,
+            limit=limit,
         )
 
     async def export(

@@ -16,17 +16,19 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.letter import AuditEntry, By, GroupStatus
 from deadletter.office.archive import MOST_NAMED, ArchiveHead, read_letters, small_archives
 from deadletter.office.archive_import import TakenIn, checked, taken_before
+from deadletter.office.audit import EVERY_ENTRY, AuditFilter
 from deadletter.office.deaths import NAMES, DeathChart, Mark
 from deadletter.office.exports import write_sheet
-from deadletter.office.groups import GroupLine, GroupPage, Regrouped, RuleLine
+from deadletter.office.groups import GroupCounts, GroupLine, GroupPage, Regrouped, RuleLine
 from deadletter.office.mailboxes import Outage, Released
 from deadletter.office.selection import Chosen, choose_letters
 from deadletter.office.stats import Stats
 from deadletter.office.variants import Variants
 from deadletter.ports import QueueInfo, QueueOptions
 
-from .letters import RemoteLetters
+from .letters import PAGE, RemoteLetters
 from .replays import RemoteReplays
+from .triage import RemoteTriage
 
 if TYPE_CHECKING:
     from .client import Client
@@ -57,6 +59,10 @@ class RemoteGroups:
     async def get(self, name: str) -> GroupLine:
         """Return one group, by its fingerprint or the beginning of it."""
         return await self._groups.get(name)
+
+    async def counts(self) -> GroupCounts:
+        """Return the number of groups of each status, and of those that `list` shows."""
+        return await self._groups.counts()
 
     async def variants(self, name: str) -> Variants:
         """Return what the letters of a group have in common, and where they differ."""
@@ -149,6 +155,7 @@ class RemoteOffice:
         self.groups = RemoteGroups(client)
         self.replays = RemoteReplays(client)
         self.mailboxes = RemoteMailboxes(client)
+        self.triage = RemoteTriage(client)
 
     async def choose(self, query: str) -> Chosen:
         """Return the letters that a search finds now, for a `ReplayRequest`."""
@@ -166,6 +173,19 @@ class RemoteOffice:
             if page.after is None:
                 break
             after = page.after
+        return entries
+
+    async def latest_audit(
+        self, wanted: AuditFilter = EVERY_ENTRY, *, before: int | None = None, limit: int = 100
+    ) -> Sequence[AuditEntry]:
+        """Return entries of the audit that match, newest first."""
+        entries: list[AuditEntry] = []
+        while (left := limit - len(entries)) > 0:
+            page = await self._client.latest_audit(wanted, before=before, limit=min(left, PAGE))
+            entries += page.entries
+            if page.before is None:
+                break
+            before = page.before
         return entries
 
     async def stats(self) -> Stats:

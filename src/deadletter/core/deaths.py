@@ -275,7 +275,9 @@ def sparkline(numbers: Sequence[int]) -> str:
     )
 
 
-def uncounted(counted: Mapping[tuple[int, str], int], needed: Mapping[tuple[int, str], int]) -> list[str]:
+def uncounted(
+    counted: Mapping[tuple[int, str], int], needed: Mapping[tuple[int, str], int]
+) -> list[str]:
     """
     Return one sentence for each day on which fewer deaths are counted than letters died last.
 

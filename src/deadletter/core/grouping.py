@@ -36,6 +36,13 @@ LONGEST_NOTE: Final = 4_000
 _LONGEST_NAME: Final = 200
 
 
+class StatusCount(Struct, frozen=True):
+    """The number of groups of one status, and of those with open letters."""
+
+    groups: int
+    open: int = 0
+
+
 class Asked(Struct, frozen=True, kw_only=True):
     """A request for a list of groups: filters, order and place."""
 

@@ -7,7 +7,7 @@ pattern starts again within what it has read. When in doubt, a value is masked.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import PurePath
 from string import ascii_lowercase, ascii_uppercase
 from typing import Final, TypeAlias
@@ -17,6 +17,10 @@ from .errors import ConfigError
 from .text import hint_of
 
 MASK: Final = "[redacted]"
+BLANK: Final = "\ufdd1"
+"""The character that `blank` writes in place of those of a secret; no text should have it."""
+
+_BLANKS: Final = re.compile(f"{BLANK}+")
 
 _HEADERS: Final = r"authorization|cookie"
 _NAMES: Final = (  # endings of names of secrets
@@ -114,11 +118,35 @@ _LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 def redact(text: str) -> str:
     """Return the text with everything that looks like a secret masked."""
+    return _without_secrets(text, _as_mask)
+
+
+def blank(text: str) -> str:
+    """Return the text with as many `BLANK` characters in place of each secret."""
+    return _without_secrets(text, _as_blanks)
+
+
+def unblank(text: str) -> str:
+    """Return a text of `blank`, or a part of it, with a mask in place of blanks."""
+    return _BLANKS.sub(MASK, text)
+
+
+def _as_mask(secret: str) -> str:
+    return MASK
+
+
+def _as_blanks(secret: str) -> str:
+    return BLANK * len(secret)
+
+
+def _without_secrets(text: str, mask: Callable[[str], str]) -> str:
     # This runs for every error, and most have none of these words.
     lower = _lower(text)
     if _HINT.search(lower):
-        text = _redacted(text, lower)
-    return _CARD.sub(_mask_card, text) if _DIGITS.search(text) else text
+        text = _redacted(text, lower, mask)
+    if not _DIGITS.search(text):
+        return text
+    return _CARD.sub(lambda found: mask(found[0]) if _is_card(found[0]) else found[0], text)
 
 
 def redact_bytes(data: bytes) -> bytes:
@@ -127,17 +155,17 @@ def redact_bytes(data: bytes) -> bytes:
     return redact(data.decode("latin-1")).encode("latin-1")
 
 
-def _redacted(text: str, lower: str) -> str:
+def _redacted(text: str, lower: str, mask: Callable[[str], str]) -> str:
     for words, pattern in _IN_ANY_CASE:
         for word in words:
             if word in lower:
-                text = _masked(text, pattern.finditer(lower))
+                text = _masked(text, pattern.finditer(lower), mask)
                 lower = _lower(text)
                 break
     for words, pattern in _AS_WRITTEN:
         for word in words:
             if word in lower:
-                text = _masked(text, pattern.finditer(text))
+                text = _masked(text, pattern.finditer(text), mask)
                 break
     return text
 
@@ -152,20 +180,20 @@ def _lower(text: str) -> str:
     return text.lower() if text.isascii() else text.translate(_LOWER)
 
 
-def _masked(text: str, secrets: Iterable[re.Match[str]]) -> str:
+def _masked(text: str, secrets: Iterable[re.Match[str]], mask: Callable[[str], str]) -> str:
     pieces, at = [], 0
     for secret in secrets:
         start, end = secret.span("secret")
-        pieces += [text[at:start], MASK]
+        pieces += [text[at:start], mask(text[start:end])]
         at = end
     return "".join([*pieces, text[at:]]) if pieces else text
 
 
-def _mask_card(match: re.Match[str]) -> str:
-    digits = [int(digit) for digit in match[0] if digit.isdigit()]
+def _is_card(text: str) -> bool:
+    digits = [int(digit) for digit in text if digit.isdigit()]
     odd, even = digits[-1::-2], digits[-2::-2]
     total = sum(odd) + sum(sum(divmod(2 * digit, 10)) for digit in even)
-    return MASK if total % 10 == 0 else match[0]
+    return total % 10 == 0
 
 
 # URLs of files and servers.

@@ -142,6 +142,17 @@ def many(count: int, one: str, more: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else more or one + 's'}"
 
 
+_SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def span(seconds: float) -> str:
+    """Return a length of time in its largest unit, for people."""
+    for size, unit in _SPANS:
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "less than 1 ms"
+
+
 def attempts_of(count: int) -> str:
     """Return the number of attempts before a death, for people; 0 is unknown."""
     return f"after {many(count, 'attempt')}" if count else "attempts unknown"

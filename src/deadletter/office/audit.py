@@ -11,6 +11,7 @@ from msgspec import Struct
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Anchored, AnchorFailed, Observer
 from deadletter.core.letter import AuditEntry
+from deadletter.ports import LetterStore
 
 _STEP: Final = 500  # entries read together
 
@@ -22,6 +23,13 @@ class Read(Protocol):
         """Return up to `limit` entries with a number greater than `after`, oldest first."""
 
 
+class ReadLatest(Protocol):
+    """A function that reads the end of the audit, such as `Office.latest_audit`."""
+
+    async def __call__(self, *, limit: int) -> Sequence[AuditEntry]:
+        """Return up to `limit` entries, newest first."""
+
+
 class AuditFilter(Struct, frozen=True, kw_only=True):
     """A filter of entries; None matches everything."""
 
@@ -30,47 +38,34 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
     action: str | None = None
     since: datetime | None = None
 
-    def has(self, entry: AuditEntry) -> bool:
-        """Return whether an entry matches."""
-        return (
-            self.target in {None, entry.target}
-            and self.actor in {None, entry.actor}
-            and self.action in {None, entry.action}
-            and (self.since is None or entry.at >= self.since)
-        )
+
+EVERY_ENTRY: Final = AuditFilter()
 
 
-async def newest(read: Read, wanted: AuditFilter, limit: int) -> list[AuditEntry]:
-    """Return up to `limit` matching entries, newest first."""
+async def latest_entries(
+    store: LetterStore, wanted: AuditFilter, *, before: int | None, limit: int
+) -> list[AuditEntry]:
+    """Return up to `limit` matching entries with a number below `before`, newest first."""
     found: list[AuditEntry] = []
-    end = await _last(read)
-    while end > 0 and len(found) < limit:
-        start = max(0, end - _STEP)
-        page = [entry for entry in await read(after=start, limit=end - start) if entry.seq <= end]
-        found += [entry for entry in reversed(page) if wanted.has(entry)]
-        is_older = wanted.since is not None and page and page[0].at < wanted.since
-        end = 0 if is_older else start
-    return found[:limit]
+    while (size := min(limit - len(found), _STEP)) > 0:
+        page = await store.latest_audit(
+            target=wanted.target,
+            actor=wanted.actor,
+            action=wanted.action,
+            before=before,
+            limit=size,
+        )
+        found += [entry for entry in page if wanted.since is None or entry.at >= wanted.since]
+        if len(page) < size or (wanted.since is not None and page[-1].at < wanted.since):
+            break
+        before = page[-1].seq
+    return found
 
 
-async def head(read: Read) -> AuditEntry | None:
+async def head(read: ReadLatest) -> AuditEntry | None:
     """Return the last entry: its seal covers all entries before it."""
-    last = await _last(read)
-    return (await read(after=last - 1, limit=1))[0] if last else None
-
-
-async def _last(read: Read) -> int:
-    """Return the number of the last entry, found by bisection."""
-    low, high = 0, 1
-    while await read(after=high - 1, limit=1):
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if await read(after=middle - 1, limit=1):
-            low = middle
-        else:
-            high = middle
-    return low
+    found = await read(limit=1)
+    return found[0] if found else None
 
 
 # Anchors: the end of the audit, recorded where writers of the database cannot write.
@@ -92,7 +87,7 @@ class Anchoring:
     An unreachable place is reported as an event, and tried again the next time.
     """
 
-    def __init__(self, read: Read, places: Mapping[str, Note], observe: Observer) -> None:
+    def __init__(self, read: ReadLatest, places: Mapping[str, Note], observe: Observer) -> None:
         self._read = read
         self._places = places
         self._observe = observe

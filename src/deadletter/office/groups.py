@@ -23,6 +23,7 @@ from deadletter.core.grouping import (
     GroupRule,
     Regrouping,
     Rules,
+    StatusCount,
     is_overflow,
     merged_into,
     overflow_of,
@@ -111,6 +112,25 @@ async def list_groups(
     return GroupPage(
         tuple(_line(group, opened) for group in found[:limit]),
         group_cursor(found[limit - 1]) if len(found) > limit else None,
+    )
+
+
+class GroupCounts(Struct, frozen=True, kw_only=True):
+    """The number of groups by status, and of those that a list shows by default."""
+
+    listed: int  # with open letters, neither snoozed nor muted
+    total: int
+    statuses: dict[GroupStatus, int]
+
+
+async def count_groups(store: LetterStore, *, sources: Sequence[str] = ()) -> GroupCounts:
+    """Count groups by status; with `sources`, only groups of these mailboxes."""
+    counts = await store.group_counts(sources)
+    none = StatusCount(0)
+    return GroupCounts(
+        listed=sum(counts.get(status, none).open for status in LISTED),
+        total=sum(count.groups for count in counts.values()),
+        statuses={status: counts.get(status, none).groups for status in GroupStatus},
     )
 
 

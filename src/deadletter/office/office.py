@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, BinaryIO, Protocol
 
+from deadletter.core.alerts import Alerts
 from deadletter.core.campaign import Unsettled
 from deadletter.core.deaths import By as DeathsBy
 from deadletter.core.errors import NotFound
@@ -35,9 +36,10 @@ from deadletter.ports import (
 from . import groups, mailboxes
 from .archive import ArchiveHead, write_archive
 from .archive_import import TakenIn, take_in_archive
+from .audit import EVERY_ENTRY, AuditFilter, latest_entries
 from .deaths import NAMES, DeathChart, Mark, chart_deaths, find_marks
 from .exports import write_sheet
-from .groups import GroupLine, GroupPage, Regrouped, RuleLine
+from .groups import GroupCounts, GroupLine, GroupPage, Regrouped, RuleLine
 from .letters import Letters
 from .letters_protocol import LettersProtocol
 from .mailboxes import Outage, Released
@@ -47,6 +49,7 @@ from .replays import OtherServers, Replays, ReplaysProtocol
 from .retention import ABANDONED, KEEP, Retention
 from .selection import Chosen, choose_letters
 from .stats import Stats, collect, waiting
+from .triage.triage import Triage, TriageProtocol
 from .variants import group_variants
 from .verify import Verified, verify
 
@@ -75,6 +78,9 @@ class GroupsProtocol(Protocol):
             limit: The most groups on the page.
             after: The `after` of the previous page, to continue it.
         """
+
+    async def counts(self) -> GroupCounts:
+        """Return the number of groups of each status, and of those that `list` shows."""
 
     async def get(self, name: str) -> GroupLine:
         """Return one group, by its fingerprint or the beginning of it."""
@@ -180,6 +186,10 @@ class OfficeProtocol(Protocol):
     def mailboxes(self) -> MailboxesProtocol:
         """List, create, change and delete mailboxes; list and end outages."""
 
+    @property
+    def triage(self) -> TriageProtocol:
+        """Look at letters: facets, contents, common values, completions, needs, a report."""
+
     async def choose(self, query: str) -> Chosen:
         """
         Return the letters that a search finds now, for a `ReplayRequest`.
@@ -200,6 +210,18 @@ class OfficeProtocol(Protocol):
         Args:
             target: Only entries about this letter, group, mailbox or replay.
             after: Only entries with a greater number.
+            limit: The most entries to return.
+        """
+
+    async def latest_audit(
+        self, wanted: AuditFilter = EVERY_ENTRY, *, before: int | None = None, limit: int = 100
+    ) -> Sequence[AuditEntry]:
+        """
+        Return entries of the audit, newest first.
+
+        Args:
+            wanted: Only entries of this target, actor or action, or since a time.
+            before: Only entries with a smaller number, to continue a list.
             limit: The most entries to return.
         """
 
@@ -297,6 +319,10 @@ class Groups:
             limit=limit,
             after=after,
         )
+
+    async def counts(self, *, sources: Sequence[str] = ()) -> GroupCounts:
+        """Return the number of groups of each status; with `sources` only of these."""
+        return await groups.count_groups(self._store, sources=sources)
 
     async def get(self, name: str, *, sources: Sequence[str] = ()) -> GroupLine:
         """Return one group, by its fingerprint or the beginning of it."""
@@ -424,6 +450,7 @@ class Office:
         fits: Tells whether a handler can read a message; used by verdicts.
         presume_after: Seconds after which a letter that went to another server counts
             as handled; None means never.
+        alerts: The limits of what needs somebody.
     """
 
     def __init__(
@@ -436,6 +463,7 @@ class Office:
         servers: OtherServers | None = None,
         fits: Fits | None = None,
         presume_after: float | None = None,
+        alerts: Alerts | None = None,
     ) -> None:
         assert engine.letters is not None  # every engine is opened with an office
         self.engine = engine
@@ -444,6 +472,7 @@ class Office:
         self.letters = Letters(self.store, clock)
         self.groups = Groups(self.store, clock)
         self.mailboxes = Mailboxes(engine.broker, self.store, clock)
+        self.triage = Triage(self.store, engine.broker, self.letters, clock, alerts)
         sender = Replay(
             self.store,
             engine.broker,
@@ -468,6 +497,12 @@ class Office:
     ) -> Sequence[AuditEntry]:
         """Return entries of the audit, oldest first."""
         return await self.store.audit(target=target, after=after, limit=limit)
+
+    async def latest_audit(
+        self, wanted: AuditFilter = EVERY_ENTRY, *, before: int | None = None, limit: int = 100
+    ) -> Sequence[AuditEntry]:
+        """Return entries of the audit that match, newest first."""
+        return await latest_entries(self.store, wanted, before=before, limit=limit)
 
     async def stats(self, *, sources: Sequence[str] = ()) -> Stats:
         """Return the numbers of messages and letters, and recent arrivals."""

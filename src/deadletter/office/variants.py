@@ -26,13 +26,26 @@ from deadletter.ports import LetterStore
 from .groups import get_group
 
 _LONGEST: Final = 120  # characters of a value or a name
-_MOST_NAMES: Final = 40  # headers, and body fields, of one letter
 _MOST_TRAITS: Final = 20
 _MOST_VALUES: Final = 5
 _MOST_TEXTS: Final = 10
 _INDIVIDUAL: Final = 0.8  # of letters with a value of their own
 _FREQUENT: Final = 0.05  # of letters that have the same value
-_DEPTH: Final = 2  # body.amount, body.order.id
+
+
+class Extent(Struct, frozen=True, kw_only=True):
+    """How much of each letter is looked at."""
+
+    depth: int  # body.amount is 1 deep, body.order.id 2
+    places: int  # headers, and body fields, of one letter
+    largest: int  # bytes of a message whose contents are read
+    total: int  # bytes of contents that are read
+    heads: bool = False  # also fields with another value in nearly each letter: key, size
+
+
+MOST_BYTES: Final = 8_000_000  # of contents, for the group and for others
+LARGEST: Final = 256_000  # bytes of a message whose contents are read
+_EXTENT: Final = Extent(depth=2, places=40, largest=LARGEST, total=MOST_BYTES)
 
 
 class ValueCount(Struct, frozen=True, kw_only=True):
@@ -98,7 +111,7 @@ def variants(
 ) -> Variants:
     """Count the values of a group's letters, and of others beside them."""
     texts = Counter(_cut(normalise(one.head.error_text, one.head.error_type)) for one in letters)
-    ours, theirs = _tally(letters), _tally(others)
+    ours, theirs = count_fields(letters, _EXTENT), count_fields(others, _EXTENT)
     traits = [_trait(field, values, theirs.get(field, Counter())) for field, values in ours.items()]
     traits.sort(key=lambda one: _rank(one, len(letters), len(others)))
     return Variants(
@@ -113,10 +126,11 @@ def variants(
     )
 
 
-def _tally(letters: Iterable[DeadLetter]) -> Mapping[str, Counter[str]]:
+def count_fields(letters: Iterable[DeadLetter], extent: Extent) -> Mapping[str, Counter[str]]:
+    """Return the masked values of letters by field, and how many letters have each."""
     tally: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for letter in letters:
-        for field, value in dict.fromkeys(_fields(letter)):
+        for field, value in dict.fromkeys(_fields(letter, extent)):
             tally[field][value] += 1
     return tally
 
@@ -145,7 +159,7 @@ def _rank(trait: Trait, letters: int, others: int) -> tuple[bool, float, int, st
     return not trait.tells, -round(apart, 1), -trait.values[0].count, trait.field
 
 
-def _fields(letter: DeadLetter) -> Iterator[tuple[str, str]]:
+def _fields(letter: DeadLetter, extent: Extent) -> Iterator[tuple[str, str]]:
     head = letter.head
     story = letter.story() if letter.history else []
     for name, value in (
@@ -157,25 +171,30 @@ def _fields(letter: DeadLetter) -> Iterator[tuple[str, str]]:
     ):
         if value:
             yield name, _cut(redact(value))
-    for name, octets in letter.message.headers[:_MOST_NAMES]:
+    if extent.heads:
+        yield "size", str(head.size)
+        for name, text in (("key", head.key), ("trace", head.trace_id), ("reason", head.reason)):
+            if text:
+                yield name, _cut(redact(text))
+    for name, octets in letter.message.headers[: extent.places]:
         text = octets[: 4 * _LONGEST].decode("utf-8", "backslashreplace")
         yield f"header.{_cut(name)}", _masked((name,), text)
     document = decoded(letter.message.body)
     if isinstance(document, dict):
-        scalars = _scalars(document, ())
-        for (path, value), _ in zip(scalars, range(_MOST_NAMES), strict=False):
+        scalars = _scalars(document, (), extent.depth)
+        for (path, value), _ in zip(scalars, range(extent.places), strict=False):
             yield f"body.{_cut('.'.join(path))}", _masked(path, value)
 
 
 def _scalars(
-    document: dict[str, Any], path: tuple[str, ...]
+    document: dict[str, Any], path: tuple[str, ...], depth: int
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     for name, value in document.items():
         where = (*path, name)
         match value:
             case dict():
-                if len(where) < _DEPTH:
-                    yield from _scalars(value, where)
+                if len(where) < depth:
+                    yield from _scalars(value, where, depth)
             case str():
                 yield where, value
             case bool() | int() | float() | None:
@@ -192,8 +211,6 @@ def _cut(text: str) -> str:
 
 SAMPLE: Final = 1_000  # the newest letters of the group
 OTHERS: Final = 300  # the newest letters of other groups of its mailbox
-MOST_BYTES: Final = 8_000_000  # of contents, for each of the two
-LARGEST: Final = 256_000  # bytes of a message whose contents are read
 _AT_ONCE: Final = 100
 
 
@@ -202,20 +219,22 @@ async def group_variants(store: LetterStore, name: str, *, sources: Sequence[str
     group = await get_group(store, name, sources=sources)
     own = Term("group", Op.IS, (literal(group.fingerprint),))
     here = Term("source", Op.IS, (literal(group.source),))
-    letters, opened = await _sample(store, own, SAMPLE)
-    others, _ = await _sample(store, All((here, Not(own))), OTHERS)
+    letters, opened = await sample_letters(store, own, SAMPLE, _EXTENT)
+    others, _ = await sample_letters(store, All((here, Not(own))), OTHERS, _EXTENT)
     return variants(
         group.fingerprint, letters, others, total=sum(group.counts.values()), opened=opened
     )
 
 
-async def _sample(store: LetterStore, query: Node, most: int) -> tuple[list[DeadLetter], int]:
+async def sample_letters(
+    store: LetterStore, query: Node, most: int, extent: Extent
+) -> tuple[list[DeadLetter], int]:
     """Return some letters, with contents as far as they may be read, and how many have them."""
     heads = (await store.find(query, limit=most)).heads
     wanted: list[str] = []
     size = 0
     for head in heads:
-        if head.size <= LARGEST and size + head.size <= MOST_BYTES:
+        if head.size <= extent.largest and size + head.size <= extent.total:
             wanted.append(head.id)
             size += head.size
     read: dict[str, DeadLetter] = {}

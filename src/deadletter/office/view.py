@@ -1,11 +1,8 @@
 """Views of a letter: its contents, bounded and masked, and its story."""
 
-import json
-from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
-from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -13,50 +10,41 @@ from deadletter.core.attempts import Attempt
 from deadletter.core.campaign import Outcome, ReplayItem
 from deadletter.core.letter import AuditEntry, By, DeadLetter, LetterHead
 from deadletter.core.message import Headers, Message
-from deadletter.core.redact import MASK, is_secret_name, redact, redact_bytes
+from deadletter.core.redact import MASK, is_secret_name, redact
 from deadletter.core.replay_rules import OUT, is_out
-from deadletter.core.text import clean, clean_lines
+from deadletter.core.text import clean
 from deadletter.intake.dialects import origin_of, unmarked
 from deadletter.ports import LetterStore
 
 from .diff import Difference, differences
 from .preflight import target_of
+from .triage.json_layout import LineKind
+from .triage.layout import BYTES_IN_ROW, Form, layout
 
-# A message's contents, for a look: bounded, masked, and never run or followed.
-# JSON is laid out as it is, every digit and every duplicate key kept; other text is
-# shown as text, everything else as bytes.
-
-MOST_BYTES: Final = 64 * 1024  # looked at
 MOST_LINES: Final = 60
 MOST_WIDTH: Final = 2_000  # characters of one line
-_BYTES_SHOWN: Final = 256
-_STEP: Final = "  "
-
-
-class _Verbatim(str):
-    """A number as it was written."""
-
-    __slots__ = ()
-
-
-class _Pairs(list[tuple[str, Any]]):
-    """An object as it was written: in order, with duplicates."""
+_ROWS_SHOWN: Final = 16  # of bytes
 
 
 def preview(body: bytes, *, reveal: bool = False) -> list[str]:
-    """Return the body in lines that are safe to show."""
-    if not body:
-        return ["(empty)"]
-    text = _text(body)
-    if text is None:
-        return _hex(body if reveal else redact_bytes(body[:MOST_BYTES]), len(body))
-    lines = _json_lines(text, reveal=reveal) if len(body) <= MOST_BYTES else None
-    if lines is None:
-        lines = clean_lines(text if reveal else redact(text)).split("\n")
-    shown = [_bounded(line) for line in lines[:MOST_LINES]]
-    if len(lines) > MOST_LINES or len(body) > MOST_BYTES:
-        shown.append(f"… {len(body):,} bytes in all")
-    return shown
+    """Return the first lines of a body, safe to show."""
+    found = layout(body, reveal=reveal)
+    if found.form is Form.HEX:
+        lines = [str(line) for line in found.lines[:_ROWS_SHOWN]]
+        left = found.size - _ROWS_SHOWN * BYTES_IN_ROW
+        return [*lines, f"… {left:,} more bytes"] if left > 0 else lines
+    lines = []
+    for line in found.lines:
+        if line.kind is LineKind.CONTINUED:
+            lines[-1] = f"{lines[-1].removesuffix('…')}…"
+        elif len(lines) == MOST_LINES:
+            break
+        else:
+            lines.append(str(line))
+    else:
+        if found.after is None:
+            return lines
+    return [*lines, f"… {found.size:,} bytes in all"]
 
 
 def header_lines(headers: Headers, *, reveal: bool = False) -> list[str]:
@@ -73,78 +61,6 @@ def _value(name: str, value: bytes, reveal: bool) -> str:
         return MASK
     text = value[:MOST_WIDTH].decode("utf-8", "backslashreplace")
     return clean(text if reveal else redact(text))
-
-
-def _text(body: bytes) -> str | None:
-    start = body[:MOST_BYTES]
-    try:
-        text = start.decode()
-    except UnicodeDecodeError as error:
-        # A character cut in half at the end is no reason to show bytes.
-        if len(body) <= MOST_BYTES or error.start < len(start) - 3:
-            return None
-        text = start[: error.start].decode()
-    return None if "\x00" in text else text
-
-
-def _json_lines(text: str, *, reveal: bool) -> list[str] | None:
-    if text.lstrip()[:1] not in ("{", "["):
-        return None
-    try:
-        value = json.loads(
-            text,
-            parse_int=_Verbatim,
-            parse_float=_Verbatim,
-            parse_constant=_Verbatim,
-            object_pairs_hook=_Pairs,
-        )
-        # One line more than is shown tells that there are more.
-        return list(islice(_laid_out(value, reveal=reveal), MOST_LINES + 1))
-    except (ValueError, RecursionError):  # not JSON, or deeper than anyone reads
-        return None
-
-
-def _laid_out(
-    value: Any, indent: str = "", label: str = "", end: str = "", *, reveal: bool
-) -> Iterator[str]:
-    if not isinstance(value, list) or not value:
-        yield f"{indent}{label}{_scalar(value, reveal=reveal)}{end}"
-        return
-    opening, closing = "{}" if isinstance(value, _Pairs) else "[]"
-    yield f"{indent}{label}{opening}"
-    for index, member in enumerate(value, 1):
-        comma = "," if index < len(value) else ""
-        name, inner = member if isinstance(value, _Pairs) else ("", member)
-        if not reveal and is_secret_name(name):
-            inner = MASK
-        name = f"{_quoted(name)}: " if isinstance(value, _Pairs) else ""
-        yield from _laid_out(inner, indent + _STEP, name, comma, reveal=reveal)
-    yield f"{indent}{closing}{end}"
-
-
-def _scalar(value: Any, *, reveal: bool) -> str:
-    if isinstance(value, _Verbatim):  # the number of a card may be one in JSON, too
-        return clean(value if reveal else redact(value))
-    if isinstance(value, str):
-        return _quoted(value if reveal else redact(value))
-    if isinstance(value, _Pairs):
-        return "{}"
-    return json.dumps(value)
-
-
-def _quoted(text: str) -> str:
-    return clean(json.dumps(text, ensure_ascii=False))
-
-
-def _hex(body: bytes, size: int) -> list[str]:
-    lines = []
-    for at in range(0, min(len(body), _BYTES_SHOWN), 16):
-        row = body[at : at + 16]
-        plain = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
-        lines.append(f"{at:06x}  {row.hex(' '):<47}  {plain}")
-    if size > _BYTES_SHOWN:
-        lines.append(f"… {size - _BYTES_SHOWN:,} more bytes")
-    return lines
 
 
 def _bounded(line: str) -> str:

@@ -12,7 +12,7 @@ from deadletter.core.audit import Examined
 from deadletter.core.brake import KEPT, BrakeWindow
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
 from deadletter.core.deaths import DeathCount, DeathFilter, FirstSeen
-from deadletter.core.grouping import GroupLimit, GroupRule, Regrouping
+from deadletter.core.grouping import GroupLimit, GroupRule, Regrouping, StatusCount
 from deadletter.core.letter import (
     AuditEntry,
     By,
@@ -176,6 +176,9 @@ class LetterStore(Protocol):
         meanwhile come once, and groups that do move to the front.
         """
 
+    async def group_counts(self, sources: Sequence[str] = ()) -> dict[GroupStatus, StatusCount]:
+        """Count groups by their current status; with `sources`, only groups of these."""
+
     async def set_group(self, fingerprint: str, standing: Standing, by: By) -> None:
         """
         Set the standing of a group, audited.
@@ -238,6 +241,17 @@ class LetterStore(Protocol):
         self, *, target: str | None = None, after: int = 0, limit: int = 100
     ) -> Sequence[AuditEntry]:
         """Return audit entries after `after`, oldest first."""
+
+    async def latest_audit(
+        self,
+        *,
+        target: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> Sequence[AuditEntry]:
+        """Return audit entries with a number below `before`, newest first."""
 
     async def record(self, action: str, target: str, by: By, detail: str = "") -> None:
         """Add an audit entry about something other than a letter."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 from litestar import Request
@@ -137,6 +138,14 @@ After: TypeAlias = Annotated[
     str | None,
     QueryParameter(max_length=200, description="`after` of the previous page, to continue it."),
 ]
+Since: TypeAlias = Annotated[
+    datetime | None, QueryParameter(description="Only what happened since this time.")
+]
 Id: TypeAlias = Annotated[
     str, PathParameter(max_length=200, description="The letter's id, or the beginning of it.")
 ]
+
+
+def in_utc(time: datetime | None) -> datetime | None:
+    """Return a time of a request, which is in UTC unless it says otherwise."""
+    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time

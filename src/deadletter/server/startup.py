@@ -63,6 +63,7 @@ async def open_context(
                 servers=Ways(settings.source_urls, clock=clock, home=home),
                 fits=fits,
                 presume_after=settings.presume_after,
+                alerts=settings.alerts,
             ),
             items=ground.items,
             access=ground.access,

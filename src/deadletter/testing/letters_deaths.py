@@ -30,10 +30,7 @@ class DeathsContract(OfficeBench):
 
     async def counted(self, counting: DeathCounting, **how: object) -> list[tuple[int, str, int]]:
         """Return minutes after START, names and numbers."""
-        request = replace(
-            DeathFilter(since=START - DAY, until=START + DAY, step=FINE),
-            **how,
-        )
+        request = replace(DeathFilter(since=START - DAY, until=START + DAY, step=FINE), **how)
         found = await counting.deaths(request)
         return [(round((one.at - START).total_seconds() / 60), one.name, one.n) for one in found]
 
@@ -214,4 +211,3 @@ class DeathsContract(OfficeBench):
             ("orders", "1.9", START + 4 * HOUR),
             ("orders", "1.8", START + HOUR),
         ]
-

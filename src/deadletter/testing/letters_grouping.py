@@ -8,7 +8,14 @@ from msgspec.structs import replace
 
 from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.errors import ConfigError, NotFound, QueryError
-from deadletter.core.grouping import GroupLimit, GroupRule, Regrouping, is_overflow, overflow_of
+from deadletter.core.grouping import (
+    GroupLimit,
+    GroupRule,
+    Regrouping,
+    StatusCount,
+    is_overflow,
+    overflow_of,
+)
 from deadletter.core.letter import DeadLetter, GroupStatus, Standing, State
 from deadletter.core.query import parse
 from deadletter.ports import LetterStore, Move
@@ -59,6 +66,31 @@ class GroupingContract(OfficeBench):
             await store.set_group("f-9", _RESOLVED, ANNA)
 
         assert await store.audit() == []
+
+    async def test_groups_are_counted_by_their_current_status(
+        self, store: LetterStore, clock: FakeClock
+    ) -> None:
+        for n, source in enumerate(["orders", "orders", "mails \0", "mails \0"]):
+            letter = a_letter(b"%d" % n, source=source, fingerprint=f"f-{n}")
+            await self.kept(store, letter)
+        until = clock.now() + timedelta(hours=1)
+        await store.set_group("f-0", Standing(status=GroupStatus.SNOOZED, until=until), ANNA)
+        await store.set_group("f-1", _RESOLVED, ANNA)
+        (found,) = [head.id for head in await self.all_heads(store) if head.fingerprint == "f-3"]
+        await store.purge([found], ANNA)
+
+        one = StatusCount(1, 1)
+        assert await store.group_counts() == {
+            GroupStatus.SNOOZED: one,
+            GroupStatus.RESOLVED: one,
+            GroupStatus.NEW: StatusCount(2, 1),
+        }
+        assert await store.group_counts(["mails \0"]) == {GroupStatus.NEW: StatusCount(2, 1)}
+
+        clock.advance(3600)
+
+        counts = await store.group_counts(["orders", "nowhere"])
+        assert counts == {GroupStatus.ONGOING: one, GroupStatus.RESOLVED: one}
 
     @pytest.mark.parametrize("status", [GroupStatus.NEW, GroupStatus.REGRESSED])
     async def test_what_comes_about_by_itself_is_not_for_people_to_say(

@@ -111,6 +111,26 @@ class ReviewingContract(OfficeBench):
         assert [entry.detail for entry in rest] == ["2", "3", "4"]
         assert [entry.detail for entry in of_one] == ["3"]
 
+    async def test_the_audit_is_read_newest_first_by_actor_action_and_target(
+        self, store: LetterStore
+    ) -> None:
+        bo = By("bo \0", "again")
+        for n in range(6):
+            await store.record(f"act {n % 2}", f"target {n % 3}", bo if n > 3 else ANNA, str(n))
+
+        async def details(**wanted: Any) -> list[str]:
+            return [entry.detail for entry in await store.latest_audit(**wanted)]
+
+        assert await details() == ["5", "4", "3", "2", "1", "0"]
+        assert await details(limit=2) == ["5", "4"]
+        assert await details(before=5, limit=2) == ["3", "2"]
+        assert await details(actor=bo.actor) == ["5", "4"]
+        assert await details(action="act 1", before=5) == ["3", "1"]
+        assert await details(target="target 1") == ["4", "1"]
+        assert await details(actor=ANNA.actor, action="act 0", target="target 2") == ["2"]
+        assert await details(actor="nobody") == []
+        assert list(check_chain(reversed(await store.latest_audit()))) == []
+
     async def test_odd_words_are_audited_as_they_are(self, store: LetterStore) -> None:
         odd = "\0\ud800'; --\n"
 

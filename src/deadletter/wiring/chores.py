@@ -223,9 +223,7 @@ def tidying_deaths(letters: LetterStore, *, clock: Clock, observe: Observer) -> 
     if not isinstance(letters, DeathCounting):
         return []
     once = letters.tidy_deaths
-    return [
-        Chore("deaths", once, interval=TIDY_EVERY, in_parts=True, clock=clock, observe=observe)
-    ]
+    return [Chore("deaths", once, interval=TIDY_EVERY, in_parts=True, clock=clock, observe=observe)]
 
 
 def anchoring(
@@ -255,7 +253,7 @@ def anchoring(
     if not places:
         return []
 
-    once = Anchoring(letters.audit, places, observe).once
+    once = Anchoring(letters.latest_audit, places, observe).once
     interval = max(anchors.every, 1.0)
     return [Chore("anchors", once, interval=interval, clock=clock, observe=observe)]
 

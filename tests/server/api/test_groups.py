@@ -129,3 +129,31 @@ async def test_groups_are_merged_split_and_put_back(api: Api, context: ServerCon
     nothing = await api.post(f"{first}/undo", json={})
     assert nothing.status_code == 404
     assert (await api.post(f"{second}/undo", json={})).status_code == 200
+
+
+async def test_groups_are_counted_by_status_for_those_who_may_see_them(
+    guarded_api: Api, guarded: ServerContext, caller: Caller
+) -> None:
+    await guarded.store.keep(
+        [
+            make_letter(n, source=name, fingerprint=f"1-{n}")
+            for n, name in enumerate(["orders", "orders", "mails"])
+        ]
+    )
+    told = {"status": "muted"}
+    headers = await caller(Role.OPERATOR)
+    await guarded_api.put("/api/v1/groups/1-0/standing", json=told, headers=headers)
+
+    async def counts(*sources: str) -> dict[str, Any]:
+        asked = await guarded_api.get(
+            "/api/v1/groups/counts", headers=await caller(Role.READER, *sources)
+        )
+        found: dict[str, Any] = asked.json()
+        return found
+
+    everything = await counts()
+    assert (everything["listed"], everything["total"]) == (2, 3)
+    assert everything["statuses"]["muted"] == 1
+    assert everything["statuses"]["new"] == 2
+    mine = await counts("orders")
+    assert (mine["listed"], mine["total"], mine["statuses"]["new"]) == (1, 2, 1)

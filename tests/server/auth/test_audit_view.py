@@ -81,3 +81,52 @@ async def test_acts_of_others_without_end_are_looked_through_bit_by_bit(
     assert len(found) > 5  # some of them are empty, and go on where they began
     seqs = {entry["seq"] for entry in entries}
     assert {page["after"] for page in found} <= {None, 0, *seqs}
+
+
+async def latest_pages(client: Client, headers: dict[str, str], **asked: Any) -> list[Any]:
+    """Return all pages of the audit, newest first."""
+    found: list[Any] = []
+    while not found or found[-1]["before"] is not None:
+        params = asked | ({"before": found[-1]["before"]} if found else {})
+        answer = await client.get(f"{AUDIT}/latest", params=params, headers=headers)
+        assert answer.status_code == 200
+        found.append(answer.json())
+        assert len(found) < 200
+    return found
+
+
+@pytest.mark.parametrize(("limit", "step"), [(1, 500), (2, 500), (100, 500), (100, 3)])
+async def test_the_newest_acts_come_first_without_those_of_others(
+    visitor: Client, limited: dict[str, str], limit: int, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "_STEP", step)
+    monkeypatch.setattr(audit, "_STEPS", 2)
+
+    found = await latest_pages(visitor, limited, limit=limit)
+
+    entries = [entry for page in found for entry in page["entries"]]
+    assert [entry["detail"] for entry in entries] == ["mine"] * 6
+    seqs = [entry["seq"] for entry in entries]
+    assert seqs == sorted(seqs, reverse=True)
+    assert {page["before"] for page in found} <= {None, audit.LAST, *seqs}
+    of_root = await latest_pages(visitor, limited, actor="root")
+    assert not any(page["entries"] for page in of_root)
+
+
+async def test_the_newest_acts_are_filtered_by_actor_action_target_and_time(
+    visitor: Client, guarded: ServerContext, limited: dict[str, str]
+) -> None:
+    everybody = bearer(await token(guarded, Role.READER))
+    path = f"{AUDIT}/latest"
+
+    async def targets(**asked: Any) -> list[str]:
+        answer = await visitor.get(path, params=asked, headers=everybody)
+        return [entry["target"] for entry in answer.json()["entries"]]
+
+    assert await targets(actor="root", action="update", limit=2) == ["mails-29", "mails-28"]
+    assert await targets(action="issue", target="token:7") == ["token:7"]
+    first = (await visitor.get(path, params={"limit": 500}, headers=everybody)).json()["entries"]
+    assert len(await targets(since=first[0]["at"], limit=500)) >= 1
+    assert await targets(since="2100-01-01T00:00:00") == []
+    wrong = await visitor.get(path, params={"since": "yesterday"}, headers=everybody)
+    assert wrong.status_code == 400

@@ -1,6 +1,6 @@
 """Routes of the audit: who did what, when and why."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Annotated, Any, Final
 
 from litestar import Request, get
@@ -11,10 +11,11 @@ from deadletter.core.access import Identity, Role
 from deadletter.core.letter import AuditEntry
 from deadletter.core.query.ast import Op, Term
 from deadletter.core.query.fields import pattern
+from deadletter.office.audit import AuditFilter
 from deadletter.office.letter_search import of_sources
 from deadletter.server.auth.guards import needs
 from deadletter.server.context import Here, ServerContext, Who
-from deadletter.server.search import Limit
+from deadletter.server.search import Limit, Since, in_utc
 
 _OF_REPLAYS: Final = frozenset({"replay", "campaign"})
 LAST: Final = 2**53  # the largest integer that every JSON reader supports
@@ -30,6 +31,13 @@ class AuditPage(Struct, frozen=True, kw_only=True):
     after: int | None = None
 
 
+class LatestAudit(Struct, frozen=True, kw_only=True):
+    """A page of the audit, newest first; `before` continues it."""
+
+    entries: tuple[AuditEntry, ...]
+    before: int | None = None
+
+
 class AuditPositions:
     """
     Positions up to which the audit was searched for limited callers.
@@ -39,17 +47,17 @@ class AuditPositions:
     """
 
     def __init__(self) -> None:
-        self._positions: dict[tuple[str, str | None, int], int] = {}
+        self._positions: dict[tuple[str, Hashable, int], int] = {}
 
-    def position(self, who: Identity, target: str | None, after: int) -> int:
-        """Return the position from which to search for entries after the entry `after`."""
-        return self._positions.get((who.principal, target, after), after)
+    def position(self, who: Identity, wanted: Hashable, start: int) -> int:
+        """Return the position from which to search for entries behind the entry `start`."""
+        return self._positions.get((who.principal, wanted, start), start)
 
-    def remember(self, who: Identity, target: str | None, after: int, at: int) -> None:
-        """Remember that the caller may see no entry between `after` and `at`."""
+    def remember(self, who: Identity, wanted: Hashable, start: int, at: int) -> None:
+        """Remember that the caller may see no entry between `start` and `at`."""
         while len(self._positions) >= _POSITIONS:
             del self._positions[next(iter(self._positions))]
-        self._positions[who.principal, target, after] = at
+        self._positions[who.principal, wanted, start] = at
 
 
 @get("/audit", guards=[needs(Role.READER)])
@@ -72,13 +80,77 @@ async def list_audit(
     continue with it.
     """
     if who.sources:
-        state = request.app.state
-        if "audit_positions" not in state:
-            state.audit_positions = AuditPositions()
-        return await _own(context, who, state.audit_positions, target, after, limit)
+        return await _own(context, who, _positions(request), target, after, limit)
     found = await context.office.audit(target=target, after=after, limit=limit)
     more = found[-1].seq if len(found) == limit else None
     return AuditPage(entries=tuple(found), after=more)
+
+
+@get("/audit/latest", guards=[needs(Role.READER)])
+async def latest_audit(
+    *,
+    request: Request[Any, Any, Any],
+    context: Here,
+    who: Who,
+    target: Annotated[
+        str | None, QueryParameter(max_length=600, description="A letter, group, queue or replay.")
+    ] = None,
+    actor: Annotated[str | None, QueryParameter(max_length=600, description="Who did it.")] = None,
+    action: Annotated[
+        str | None, QueryParameter(max_length=100, description="An action, such as `purge`.")
+    ] = None,
+    since: Since = None,
+    before: Annotated[
+        int | None,
+        QueryParameter(ge=0, le=LAST, description="`before` of the previous page, to continue it."),
+    ] = None,
+    limit: Limit = 100,
+) -> LatestAudit:
+    """
+    Return audit entries, newest first.
+
+    A caller limited to some mailboxes sees entries about letters of these mailboxes, and
+    about own replays. Such a page can be short or empty and still have a `before`:
+    continue with it.
+    """
+    wanted = AuditFilter(target=target, actor=actor, action=action, since=in_utc(since))
+    if who.sources:
+        return await _own_latest(context, who, _positions(request), wanted, before, limit)
+    found = await context.office.latest_audit(wanted, before=before, limit=limit)
+    more = found[-1].seq if len(found) == limit else None
+    return LatestAudit(entries=tuple(found), before=more)
+
+
+def _positions(request: Request[Any, Any, Any]) -> AuditPositions:
+    state = request.app.state
+    if "audit_positions" not in state:
+        state.audit_positions = AuditPositions()
+    positions: AuditPositions = state.audit_positions
+    return positions
+
+
+async def _own_latest(  # noqa: PLR0917 -- the parameters of the request
+    context: ServerContext,
+    who: Identity,
+    positions: AuditPositions,
+    wanted: AuditFilter,
+    before: int | None,
+    limit: int,
+) -> LatestAudit:
+    entries: list[AuditEntry] = []
+    start = LAST if before is None else before
+    at = positions.position(who, wanted, start)
+    for _ in range(_STEPS):
+        found = await context.office.latest_audit(wanted, before=at, limit=_STEP)
+        entries += await visible(context, who, found)
+        if len(entries) >= limit:
+            return LatestAudit(entries=tuple(entries[:limit]), before=entries[limit - 1].seq)
+        if len(found) < _STEP:
+            return LatestAudit(entries=tuple(entries))
+        at = found[-1].seq
+    last = entries[-1].seq if entries else start
+    positions.remember(who, wanted, last, at)
+    return LatestAudit(entries=tuple(entries), before=last)
 
 
 async def _own(  # noqa: PLR0917 -- the parameters of the request
@@ -130,4 +202,4 @@ async def _replays(context: ServerContext, who: Identity) -> set[str]:
     return own
 
 
-routes: Final[list[Any]] = [list_audit]
+routes: Final[list[Any]] = [list_audit, latest_audit]

@@ -8,14 +8,7 @@ from litestar.params import FromQuery, QueryParameter
 
 from deadletter.core.access import Role
 from deadletter.core.deaths import By
-from deadletter.office.deaths import (
-    MOST_NAMES,
-    NAMES,
-    DeathChart,
-    Mark,
-    moment,
-    step_called,
-)
+from deadletter.office.deaths import MOST_NAMES, NAMES, DeathChart, Mark, moment, step_called
 from deadletter.server.auth.guards import needs
 from deadletter.server.context import Here, Who
 

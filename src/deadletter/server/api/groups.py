@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, structs
 from deadletter.core.access import Identity, Role
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By, GroupStatus, still_open
-from deadletter.office.groups import GroupLine, GroupPage, Regrouped, RuleLine
+from deadletter.office.groups import GroupCounts, GroupLine, GroupPage, Regrouped, RuleLine
 from deadletter.office.variants import Variants
 from deadletter.server.auth.guards import needs
 from deadletter.server.context import Here, ServerContext, Who
@@ -88,6 +88,17 @@ async def list_groups(
     opened = await _open(context, who)
     lines = tuple(_shared(line, opened) for line in page.groups)
     return structs.replace(page, groups=lines)
+
+
+@get("/groups/counts", guards=[needs(Role.READER)])
+async def count_groups(context: Here, who: Who) -> GroupCounts:
+    """
+    Return the number of groups of each status.
+
+    `listed` are those that `GET /groups` shows by default: with open letters, and neither
+    snoozed nor muted.
+    """
+    return await context.office.groups.counts(sources=who.sources)
 
 
 @get("/groups/{name:str}", guards=[needs(Role.READER)])
@@ -178,6 +189,6 @@ def _shared(line: GroupLine, opened: int) -> GroupLine:
 
 
 routes: Final[list[Any]] = [
-    *(list_groups, get_group, get_variants, set_standing, list_group_rules),
+    *(list_groups, count_groups, get_group, get_variants, set_standing, list_group_rules),
     *(merge_groups, split_group, undo_grouping),
 ]

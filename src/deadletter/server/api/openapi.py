@@ -35,7 +35,7 @@ from deadletter.office.archive import ArchiveHead, small_archives
 from deadletter.office.archive_import import TakenIn
 from deadletter.office.deaths import DeathChart, Mark, MarkKind
 from deadletter.office.diff import Difference, Line, Sign
-from deadletter.office.groups import GroupLine, GroupPage, Regrouped, RuleLine
+from deadletter.office.groups import GroupCounts, GroupLine, GroupPage, Regrouped, RuleLine
 from deadletter.office.letters_protocol import LetterCount
 from deadletter.office.mailboxes import Outage, Released
 from deadletter.office.outcomes import Confirmed
@@ -53,6 +53,7 @@ from deadletter.server.problems import MEDIA_TYPE, Problem
 
 from .archive import LINES
 from .moves import VERB_ROUTES
+from .triage_examples import ANSWERS
 
 _AT: Final = datetime(2026, 11, 16, 9, 30, tzinfo=UTC)
 _ID: Final = letter_id("orders", "", "o-17")
@@ -235,6 +236,13 @@ EXAMPLES: Final[dict[str, Example]] = {
     "note_letter": Example(_ONE, {"text": "asked the bank"}),
     "note_letters": Example(_MOVED, {"ids": [_ID], "text": "asked the bank"}),
     "list_groups": Example(GroupPage((_LINE,), after=f"3.5.e6f1b2c3d4e50.{_GROUP}")),
+    "count_groups": Example(
+        GroupCounts(
+            listed=3,
+            total=24,
+            statuses={GroupStatus.NEW: 1, GroupStatus.ONGOING: 2, GroupStatus.RESOLVED: 21},
+        )
+    ),
     "get_group": Example(_LINE),
     "get_variants": Example(
         Variants(
@@ -341,6 +349,8 @@ EXAMPLES: Final[dict[str, Example]] = {
             )
         ]
     ),
+    "latest_audit": Example({"entries": [_ACT], "before": 12}),
+    **{name: Example(answer) for name, answer in ANSWERS.items()},
     "list_audit": Example({"entries": [_ACT], "after": 12}),
     "export_letters": Example(_EXPORT),
     "import_letters": Example(TakenIn(added=1, known=0), _EXPORT),

@@ -11,7 +11,7 @@ from deadletter.core.access import Identity, Role
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, handled, unsent, unsettled
 from deadletter.core.letter import AuditEntry, State, still_open
 from deadletter.core.text import many
-from deadletter.office.audit import AuditFilter, newest
+from deadletter.office.audit import AuditFilter, latest_entries
 from deadletter.office.groups import GroupLine
 from deadletter.office.stats import MailboxLine
 from deadletter.server.auth.guards import needs
@@ -96,7 +96,7 @@ async def load_overview(context: ServerContext, who: Identity) -> Overview:
     running = await context.store.campaigns(limit=_REPLAYS, only=CampaignState.RUNNING, owner=owner)
     acts: Sequence[AuditEntry] = ()
     if not who.sources:  # the audit is read from its end, and others see only a part of it
-        acts = await newest(context.office.audit, AuditFilter(), _ACTS)
+        acts = await latest_entries(context.store, AuditFilter(), before=None, limit=_ACTS)
     opened = still_open(stats.letters)
     return Overview(
         headline=headline(opened, len(groups.groups), at_least=groups.after is not None),

@@ -1,15 +1,15 @@
 """Letters on a shelf: what is kept, counted and audited, as plain objects."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct, structs
 
 from deadletter.core.audit import SealedLetter, SealedMessage, Sums, act, seal
 from deadletter.core.deaths import Key
-from deadletter.core.grouping import Asked, GroupRule, as_of
-from deadletter.core.letter import AuditEntry, By, DeadLetter, Group, LetterHead, State
+from deadletter.core.grouping import Asked, GroupRule, StatusCount, as_of
+from deadletter.core.letter import AuditEntry, By, DeadLetter, Group, GroupStatus, LetterHead, State
 from deadletter.core.letter_filing import Known, message_seal, story_seal
 from deadletter.core.packing import pack_rest
 from deadletter.core.seals import MASK, Sealing
@@ -171,6 +171,16 @@ class LetterTable:
             and (start is None or asked.place(group) < start)
         ]
         return sorted(found, key=asked.place, reverse=True)[: asked.limit]
+
+    def count_groups(self, sources: Sequence[str], now: datetime) -> dict[GroupStatus, StatusCount]:
+        """The number of groups by status, and of those with open letters."""
+        groups: Counter[GroupStatus] = Counter()
+        opened: Counter[GroupStatus] = Counter()
+        for group in self.counted_groups(now):
+            if not sources or group.source in sources:
+                groups[group.standing.status] += 1
+                opened[group.standing.status] += group.open > 0
+        return {status: StatusCount(n, opened[status]) for status, n in groups.items()}
 
     def blank(self, names: set[str]) -> list[str]:
         """Delete what groups without letters say of them; which ones these were."""

@@ -8,6 +8,7 @@ to being fast.
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import islice
 from typing import TypeVar
 
 from msgspec import structs
@@ -15,8 +16,8 @@ from msgspec import structs
 from deadletter.core.brake import KEPT, BrakeWindow
 from deadletter.core.deaths import DeathCount, DeathFilter, FirstSeen
 from deadletter.core.errors import ConfigError
-from deadletter.core.grouping import Asked, GroupLimit, GroupRule
-from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, State
+from deadletter.core.grouping import Asked, GroupLimit, GroupRule, StatusCount
+from deadletter.core.letter import AuditEntry, DeadLetter, Group, GroupStatus, LetterHead, State
 from deadletter.core.message import Message
 from deadletter.core.query import EVERYTHING, Meter, Node, matcher, needs_contents, with_versions
 from deadletter.core.query.match import LOOK
@@ -114,6 +115,10 @@ class MemoryLetters(TransactionalLetters):
         """Return the number of letters in each state, by source."""
         return self._shelf.counts()
 
+    async def group_counts(self, sources: Sequence[str] = ()) -> dict[GroupStatus, StatusCount]:
+        """Return the number of groups by their current status."""
+        return self._shelf.count_groups(sources, self._clock.now())
+
     async def group_rules(self) -> dict[str, tuple[GroupRule, ...]]:
         """Return the merges and splits that people decided, by group."""
         return dict(self._shelf.rules)
@@ -128,6 +133,26 @@ class MemoryLetters(TransactionalLetters):
     ) -> Sequence[AuditEntry]:
         """The audit, oldest first, from the entry behind `after`."""
         return await self._operations.read_audit(target=target, after=after, limit=limit)
+
+    async def latest_audit(
+        self,
+        *,
+        target: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> Sequence[AuditEntry]:
+        """The audit, newest first, from the entry in front of `before`."""
+        found = (
+            entry
+            for entry in reversed(self._shelf.entries)
+            if target in {None, entry.target}
+            and actor in {None, entry.actor}
+            and action in {None, entry.action}
+            and (before is None or entry.seq < before)
+        )
+        return list(islice(found, limit))
 
     @property
     def sealing(self) -> Sealing:

@@ -1,5 +1,7 @@
 """The audit: appended to at the end of each turn, never changed."""
 
+from collections.abc import Mapping
+
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from deadletter.core.letter import AuditEntry
@@ -36,6 +38,24 @@ async def page(
         asked["target"] = stored(target)
     found = there.audit.find(asked, {"at": 0}, session=session)
     return [_entry(one) async for one in found.sort("_id", 1).limit(limit)]
+
+
+async def latest(
+    there: Collections,
+    session: AsyncClientSession,
+    *,
+    wanted: Mapping[str, str | None],
+    before: int | None,
+    limit: int,
+) -> list[AuditEntry]:
+    """Entries in front of `before` with these values, newest first."""
+    if limit < 1:
+        return []
+    asked: Document = {name: stored(value) for name, value in wanted.items() if value is not None}
+    if before is not None:
+        asked["_id"] = {"$lt": before}
+    found = there.audit.find(asked, {"at": 0}, session=session)
+    return [_entry(one) async for one in found.sort("_id", -1).limit(limit)]
 
 
 def _entry(found: Document) -> AuditEntry:

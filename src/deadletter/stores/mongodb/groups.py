@@ -9,7 +9,7 @@ from pymongo import UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from deadletter.core.failure import Trouble
-from deadletter.core.grouping import Asked, GroupRule, as_of, grown
+from deadletter.core.grouping import Asked, GroupRule, StatusCount, as_of, grown
 from deadletter.core.letter import Group, GroupStatus, Standing, State
 from deadletter.core.query.versions import Seen
 from deadletter.core.text import shown, stored
@@ -124,6 +124,24 @@ async def counts(there: Collections, session: AsyncClientSession) -> dict[str, d
         if states := states_of(one):
             found[shown(one["_id"])] = states
     return found
+
+
+async def count_groups(
+    there: Collections, session: AsyncClientSession, sources: Sequence[str], now: datetime
+) -> dict[GroupStatus, StatusCount]:
+    """Return the number of groups by their current status."""
+    asked: Document = {"total": {"$gt": 0}}
+    if sources:
+        asked["source"] = {"$in": [stored(one) for one in sources]}
+    over = {"$and": [{"$ne": ["$until", None]}, {"$lte": ["$until", number(now)]}]}
+    standing = {"$cond": [over, GroupStatus.ONGOING.value, "$status"]}
+    opened = {"$sum": {"$cond": [{"$gt": ["$open", 0]}, 1, 0]}}
+    stages: list[Document] = [
+        {"$match": asked},
+        {"$group": {"_id": standing, "n": {"$sum": 1}, "open": opened}},
+    ]
+    found = await there.groups.aggregate(stages, session=session)
+    return {GroupStatus(one["_id"]): StatusCount(one["n"], one["open"]) async for one in found}
 
 
 async def standings(turn: Turn, names: Sequence[str]) -> dict[str, Standing]:

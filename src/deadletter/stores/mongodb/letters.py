@@ -7,8 +7,8 @@ from typing import Final, TypeVar
 from pymongo import ReturnDocument
 
 from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
-from deadletter.core.grouping import Asked, GroupLimit, GroupRule
-from deadletter.core.letter import AuditEntry, DeadLetter, Group, ReviewOrder, State
+from deadletter.core.grouping import Asked, GroupLimit, GroupRule, StatusCount
+from deadletter.core.letter import AuditEntry, DeadLetter, Group, GroupStatus, ReviewOrder, State
 from deadletter.core.message import Message
 from deadletter.core.query import (
     EVERYTHING,
@@ -134,6 +134,11 @@ class MongodbLetters(TransactionalLetters):
         """Return the number of letters in each state, by source."""
         return await self._db.read(groups.counts)
 
+    async def group_counts(self, sources: Sequence[str] = ()) -> dict[GroupStatus, StatusCount]:
+        """Return the number of groups by their current status."""
+        now = self._clock.now()
+        return await self._db.read(partial(groups.count_groups, sources=sources, now=now))
+
     async def group_rules(self) -> dict[str, tuple[GroupRule, ...]]:
         """Return the merges and splits that people decided, by group."""
         return await self._db.read(groups.rules)
@@ -148,6 +153,19 @@ class MongodbLetters(TransactionalLetters):
     ) -> Sequence[AuditEntry]:
         """The audit, oldest first, from the entry behind `after`."""
         return await self._db.read(partial(audit.page, target=target, after=after, limit=limit))
+
+    async def latest_audit(
+        self,
+        *,
+        target: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> Sequence[AuditEntry]:
+        """The audit, newest first, from the entry in front of `before`."""
+        wanted = {"target": target, "actor": actor, "action": action}
+        return await self._db.read(partial(audit.latest, wanted=wanted, before=before, limit=limit))
 
     @property
     def sealing(self) -> Sealing:

@@ -119,7 +119,7 @@ _INDEXES: Final[dict[str, list[IndexModel]]] = {
         _by("head", "campaign", rare=True),
         _by("ready", "campaign", "ordinal", rare=True),
     ],
-    "audit": [_by("target", "_id")],
+    "audit": [_by("target", "_id"), _by("actor", "_id"), _by("action", "_id")],
     # The server drops what has expired by itself, within a minute.
     "ledger": [_by("expire_at", expireAfterSeconds=0)],
     "windows": [_by("mailbox", "_id")],

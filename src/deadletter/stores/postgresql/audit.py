@@ -1,7 +1,7 @@
 """The audit: appended to in the transaction of each act, never changed."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 from deadletter.core.audit import seal
@@ -34,6 +34,9 @@ _OF_TARGET: Final = f"""{_SELECT}
 WHERE a.seq > $1 AND "left"(a.target, 200) = "left"($3, 200) AND a.target = $3
 ORDER BY a.seq LIMIT $2
 """
+LAST: Final = 2**63 - 1
+"""The largest number of an entry."""
+_HAS: Final = "left(a.{name}, 200) = left(${n}, 200) AND a.{name} = ${n}"  # as in the indexes
 
 
 async def append(connection: Connection, acts: Sequence[AuditEntry]) -> None:
@@ -55,6 +58,22 @@ async def page(
         rows = await connection.fetch(_FROM, after, limit)
     else:
         rows = await connection.fetch(_OF_TARGET, after, limit, stored(target))
+    return [_entry(row) for row in rows]
+
+
+async def latest(
+    connection: Connection, wanted: Mapping[str, str | None], before: int | None, limit: int
+) -> list[AuditEntry]:
+    """Entries in front of `before` with these values, newest first."""
+    values: list[Any] = [limit, LAST if before is None else before]
+    conditions = ["a.seq < $2"]
+    for name, value in wanted.items():
+        if value is not None:
+            values.append(stored(value))
+            conditions.append(_HAS.format(name=name, n=len(values)))
+    rows = await connection.fetch(
+        f"{_SELECT} WHERE {' AND '.join(conditions)} ORDER BY a.seq DESC LIMIT $1", *values
+    )
     return [_entry(row) for row in rows]
 
 

@@ -35,12 +35,7 @@ DO UPDATE SET n = t.n + excluded.n
 """
 _ADD: Final = ADD.format(", ".join(f"${n}::{kind}[]" for n, kind in enumerate(COLUMNS, 1)))
 _LONGEST: Final = 600  # characters of a counter's names: an index takes no more
-_NAMES: Final = {
-    By.NONE: "''",
-    By.SOURCE: "source",
-    By.GROUP: "fingerprint",
-    By.VERSION: "version",
-}
+_NAMES: Final = {By.NONE: "''", By.SOURCE: "source", By.GROUP: "fingerprint", By.VERSION: "version"}
 # One part for each step: then each is a range of the index.
 _PART: Final = """
 SELECT at - at %% $1 AS at, {0} AS name, n FROM deadletter.deaths

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from deadletter.core.failure import Trouble
-from deadletter.core.grouping import Asked, GroupRule, as_of
+from deadletter.core.grouping import Asked, GroupRule, StatusCount, as_of
 from deadletter.core.letter import Group, GroupStatus, Standing, State
 from deadletter.core.text import shown, stored
 
@@ -54,6 +54,12 @@ _NAMED: Final = f"""
 """
 # As it stands now, see `core.grouping.as_of`.
 _STANDS: Final = "CASE WHEN until <= $2 THEN 'ongoing' ELSE status END = ANY(${})"
+_BY_STATUS: Final = """
+SELECT CASE WHEN until <= $1 THEN 'ongoing' ELSE status END AS standing,
+    count(*), count(*) FILTER (WHERE open > 0)
+FROM deadletter.groups WHERE $2::text[] IS NULL OR source = ANY($2)
+GROUP BY standing
+"""
 _STATES: Final = """
 SELECT fingerprint, state, n FROM deadletter.group_states
 WHERE fingerprint = ANY($1) AND n > 0
@@ -156,6 +162,14 @@ async def groups(connection: Connection, asked: Asked) -> list[Group]:
     for fingerprint, state, n in await connection.fetch(_STATES, [row[0] for row in rows]):
         states[fingerprint][State(state)] = n
     return [_group(legible(row), states[row[0]], asked.now) for row in rows]
+
+
+async def count_groups(
+    connection: Connection, sources: Sequence[str], now: datetime
+) -> dict[GroupStatus, StatusCount]:
+    """Return the number of groups by their current status."""
+    rows = await connection.fetch(_BY_STATUS, now, [stored(one) for one in sources] or None)
+    return {GroupStatus(status): StatusCount(n, opened) for status, n, opened in rows}
 
 
 async def groups_named(

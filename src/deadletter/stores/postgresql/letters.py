@@ -6,8 +6,8 @@ from typing import Final, TypeVar
 
 from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
 from deadletter.core.deaths import DeathCount, DeathFilter, FirstSeen
-from deadletter.core.grouping import Asked, GroupRule
-from deadletter.core.letter import AuditEntry, DeadLetter, Group, State
+from deadletter.core.grouping import Asked, GroupRule, StatusCount
+from deadletter.core.letter import AuditEntry, DeadLetter, Group, GroupStatus, State
 from deadletter.core.message import Message
 from deadletter.core.query import (
     EVERYTHING,
@@ -194,6 +194,11 @@ class PostgresqlLetters(TransactionalLetters):
         """Return the number of letters in each state, by source."""
         return await self._db.read(audit.counts)
 
+    async def group_counts(self, sources: Sequence[str] = ()) -> dict[GroupStatus, StatusCount]:
+        """Return the number of groups by their current status."""
+        now = self._clock.now()
+        return await self._db.read(lambda c: groups.count_groups(c, sources, now))
+
     async def group_rules(self) -> dict[str, tuple[GroupRule, ...]]:
         """Return the merges and splits that people decided, by group."""
         return await self._db.read(groups.rules)
@@ -208,6 +213,19 @@ class PostgresqlLetters(TransactionalLetters):
     ) -> Sequence[AuditEntry]:
         """The audit, oldest first, from the entry behind `after`."""
         return await self._db.read(lambda c: audit.page(c, target=target, after=after, limit=limit))
+
+    async def latest_audit(
+        self,
+        *,
+        target: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> Sequence[AuditEntry]:
+        """The audit, newest first, from the entry in front of `before`."""
+        wanted = {"target": target, "actor": actor, "action": action}
+        return await self._db.read(lambda c: audit.latest(c, wanted, before, limit))
 
     @property
     def sealing(self) -> Sealing:

@@ -1,7 +1,7 @@
 """The audit: appended to in the transaction of each act, never changed."""
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 from zlib import crc32
@@ -117,6 +117,8 @@ SELECT a.*, coalesce(p.hash, '') AS previous
 FROM audit a LEFT JOIN audit p ON p.seq = a.seq - 1
 """
 _FROM: Final = f"{_SELECT} WHERE a.seq > ? ORDER BY a.seq LIMIT ?"
+LAST: Final = 2**63 - 1
+"""The largest number of an entry."""
 _OF_TARGET: Final = f"{_SELECT} WHERE a.target = ? AND a.seq > ? ORDER BY a.seq LIMIT ?"
 
 
@@ -140,6 +142,24 @@ def page(
     else:
         rows = fetch(connection, _COLUMNS, _OF_TARGET, (stored(target), after, limit))
     return [_entry(row) for row in rows]
+
+
+def latest(
+    connection: sqlite3.Connection, wanted: Mapping[str, str | None], before: int | None, limit: int
+) -> list[AuditEntry]:
+    """Entries in front of `before` with these values, newest first."""
+    given = {name: stored(value) for name, value in wanted.items() if value is not None}
+    conditions = ["a.seq < ?", *(f"a.{name} = ?" for name in given)]
+    end = LAST if before is None else before
+    return [
+        _entry(row)
+        for row in fetch(
+            connection,
+            _COLUMNS,
+            f"{_SELECT} WHERE {' AND '.join(conditions)} ORDER BY a.seq DESC LIMIT ?",
+            (end, *given.values(), limit),
+        )
+    ]
 
 
 def _row(entry: AuditEntry) -> Row:

@@ -32,12 +32,7 @@ _ADD: Final = f"INSERT INTO deaths ({_COLUMNS}) VALUES"
 _MORE: Final = """
 ON CONFLICT (step, at, source, fingerprint, version) DO UPDATE SET n = n + excluded.n
 """
-_NAMES: Final = {
-    By.NONE: "''",
-    By.SOURCE: "source",
-    By.GROUP: "fingerprint",
-    By.VERSION: "version",
-}
+_NAMES: Final = {By.NONE: "''", By.SOURCE: "source", By.GROUP: "fingerprint", By.VERSION: "version"}
 _READ: Final = """
 WITH found AS MATERIALIZED (
     SELECT at - at % ? AS at, {} AS name, sum(n) AS n FROM deaths

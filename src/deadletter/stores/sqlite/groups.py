@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from deadletter.core.failure import Trouble
-from deadletter.core.grouping import Asked, GroupRule, as_of
+from deadletter.core.grouping import Asked, GroupRule, StatusCount, as_of
 from deadletter.core.letter import OPEN, Group, GroupStatus, Standing, State
 from deadletter.office.transactions.operations import Shifts
 
@@ -153,6 +153,11 @@ _STANDS: Final = """
 CASE WHEN until <= :now THEN 'ongoing' ELSE status END
 IN (SELECT value FROM json_each(:statuses))
 """
+_BY_STATUS: Final = """
+SELECT CASE WHEN until <= ? THEN 'ongoing' ELSE status END AS standing,
+       count(*), sum(open > 0)
+FROM groups
+"""
 _NAMED: Final = "fingerprint >= :named AND fingerprint < :named || char(:end)"
 _GROUPS_ONE: Final = "SELECT * FROM groups WHERE fingerprint = ?"
 _STATES_OF: Final = """
@@ -271,6 +276,17 @@ def groups(connection: sqlite3.Connection, asked: Asked) -> list[Group]:
     for name, state, n in in_chunks(connection, "fingerprint, state, n", _STATES, names):
         states[name][State(state)] = n
     return [_group(row, states[row[0]], asked.now) for row in rows]
+
+
+def count_groups(
+    connection: sqlite3.Connection, sources: Sequence[str], now: datetime
+) -> dict[GroupStatus, StatusCount]:
+    """Return the number of groups by their current status."""
+    marks = ", ".join("?" * len(sources))
+    where = f"WHERE source IN ({marks})" if sources else ""
+    values = (micros(now), *map(stored, sources))
+    rows = connection.execute(f"{_BY_STATUS} {where} GROUP BY standing", values)
+    return {GroupStatus(status): StatusCount(n, opened) for status, n, opened in rows}
 
 
 def group_named(connection: sqlite3.Connection, name: str, now: datetime) -> Group | None:
