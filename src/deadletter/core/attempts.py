@@ -86,8 +86,21 @@ def attempt_of(
 def append(history: str, attempt: Attempt) -> str:
     """Return the history with one more attempt, cut to at most `KEPT` lines."""
     line = encode_document(attempt).decode()
-    longer = f"{history}\n{line}" if history else line
-    return longer if longer.count("\n") < KEPT else _told(_parsed(longer))
+    if not history:
+        return line
+    longer = f"{history}\n{line}"
+    return longer if _has_room(history) else _told(_parsed(longer))
+
+
+def _has_room(history: str) -> bool:
+    """Return whether a history has fewer than `KEPT` lines."""
+    # `str.count` looks at every character; `find` skips to the next line.
+    end = 0
+    for _ in range(KEPT - 1):
+        end = history.find("\n", end) + 1
+        if not end:
+            return True
+    return False
 
 
 def join(earlier: str, later: str) -> str:

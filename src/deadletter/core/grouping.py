@@ -7,6 +7,7 @@ All stores follow these rules.
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from typing import Final, TypeAlias
@@ -244,11 +245,13 @@ class GroupLimit:
         Groups that people `named` for some of the letters are not limited.
         """
         there = self._there
-        unknown = [one for one in letters if one.head.fingerprint not in there]
+        unknown = {
+            name: letter for letter in letters if (name := letter.head.fingerprint) not in there
+        }
         return {
             name: overflow_of(letter)
-            for letter in unknown
-            if not is_overflow(name := letter.head.fingerprint) and name not in named
+            for name, letter in unknown.items()
+            if name not in named and not is_overflow(name)
         }
 
     def remember(self, names: Iterable[str]) -> None:
@@ -290,7 +293,11 @@ class GroupLimit:
 
 def overflow_of(letter: DeadLetter) -> str:
     """Return the fingerprint of a letter's overflow group."""
-    parts = (letter.head.source, letter.head.error_type, letter.frame)
+    return _overflow(letter.head.source, letter.head.error_type, letter.frame)
+
+
+@lru_cache(maxsize=1024)  # a flood is of few kinds
+def _overflow(*parts: str) -> str:
     told = "".join([f"{len(part)}:{part}" for part in parts])
     digest = blake2b(told.encode("utf-8", "surrogatepass"), digest_size=8)
     return f"{OVERFLOW}{digest.hexdigest()}"

@@ -46,14 +46,10 @@ def letter_id(source: str, partition: str, message_id: str, twist: bytes = b"") 
     It depends only on the arguments, so that every writer computes the same one. `twist` (a
     digest of the body) sets a message apart whose id was reused with another body.
     """
-    first = source.encode("utf-8", "surrogatepass")
-    second = partition.encode("utf-8", "surrogatepass")
-    third = message_id.encode("utf-8", "surrogatepass")
-    told = (
-        *(len(first).to_bytes(4), first, len(second).to_bytes(4), second),
-        *(len(third).to_bytes(4), third, twist),
-    )
-    number = int.from_bytes(blake2b(b"".join(told), digest_size=15).digest())
+    hash_ = _begun(source, partition).copy()
+    id_ = message_id.encode("utf-8", "surrogatepass")
+    hash_.update(len(id_).to_bytes(4) + id_ + twist)
+    number = int.from_bytes(hash_.digest())
     # Two digits at once: faster than `base64`.
     a, b, pairs = number >> _HALF, number & (1 << _HALF) - 1, _PAIRS
     return (
@@ -62,6 +58,14 @@ def letter_id(source: str, partition: str, message_id: str, twist: bytes = b"") 
         f"{pairs[b >> 50]}{pairs[b >> 40 & 1023]}{pairs[b >> 30 & 1023]}"
         f"{pairs[b >> 20 & 1023]}{pairs[b >> 10 & 1023]}{pairs[b & 1023]}"
     )
+
+
+@lru_cache(maxsize=1024)  # copying a hash is faster than hashing the names again
+def _begun(source: str, partition: str) -> blake2b:
+    first = source.encode("utf-8", "surrogatepass")
+    second = partition.encode("utf-8", "surrogatepass")
+    names = (len(first).to_bytes(4), first, len(second).to_bytes(4), second)
+    return blake2b(b"".join(names), digest_size=15)
 
 
 def body_digest(body: bytes) -> bytes:

@@ -211,7 +211,10 @@ def normalise(text: str, error_type: str = "") -> str:
 
 @lru_cache(maxsize=1024)  # an outage repeats the same text
 def _remembered(text: str, named: bool) -> str:
-    return " ".join(_normalised(text, named).split())[:_KEPT]
+    text = _normalised(text, named)
+    if "  " in text or not text.isprintable():
+        text = " ".join(text.split())
+    return text.strip()[:_KEPT]
 
 
 def _normalised(text: str, named: bool) -> str:
@@ -464,6 +467,7 @@ SPLIT: Final = "split"
 OLD: Final = ("1-",)
 """Prefixes of fingerprints of older versions."""
 
+_HASH: Final = blake2b(digest_size=8)
 _OLD: Final = re.compile(r"1-[0-9a-f]{16}")
 
 
@@ -543,5 +547,6 @@ def _named(version: str, parts: tuple[str, ...]) -> str:
 
 
 def _hashed(version: str, told: str) -> str:
-    digest = blake2b(told.encode("utf-8", "surrogatepass"), digest_size=8)
-    return f"{version}-{digest.hexdigest()}"
+    hash_ = _HASH.copy()  # faster than a new one
+    hash_.update(told.encode("utf-8", "surrogatepass"))
+    return f"{version}-{hash_.hexdigest()}"

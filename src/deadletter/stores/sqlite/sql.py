@@ -9,7 +9,7 @@ each, and read back as ONE row holding a JSON array.
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain, count
 from secrets import randbits
 from typing import Any, Final, TypeAlias
@@ -58,9 +58,18 @@ def in_chunks(
     for start in range(0, len(wanted), _CHUNK):
         some = wanted[start : start + _CHUNK]
         values = [stored(text) for row in some for text in row]
-        marks = ", ".join([f"({', '.join('?' * len(some[0]))})"] * len(some))
-        found += fetch(connection, names, f"{select} (VALUES {marks})", values)
+        # Sizes are powers of two, so that few statements are ever prepared; the last
+        # texts are repeated.
+        size = 1 << (len(some) - 1).bit_length()
+        values += values[-len(some[0]) :] * (size - len(some))
+        found += fetch(connection, names, _chosen(select, size, len(some[0])), values)
     return found
+
+
+@lru_cache(maxsize=256)
+def _chosen(select: str, rows: int, columns: int) -> str:
+    marks = f"({', '.join('?' * columns)})"
+    return f"{select} (VALUES {', '.join([marks] * rows)})"
 
 
 def is_odd_text(error: sqlite3.OperationalError) -> bool:
