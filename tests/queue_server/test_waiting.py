@@ -120,6 +120,23 @@ async def test_a_lease_that_runs_out_wakes_who_waits() -> None:
 
 
 @in_virtual_time
+async def test_an_item_is_not_leased_again_before_the_deadline_its_holder_was_told() -> None:
+    async with lending() as rig:
+        await rig.produce(b"1", b"2")
+        held = [await rig.leased("slow")]
+        await asyncio.sleep(0.2)
+        held.append(await rig.leased("late"))
+
+        again = [await rig.leased(client, within=900.0) for client in ("first", "second")]
+
+        assert [item.payload for item in again] == [b"1", b"2"]
+        for before, after in zip(held, again, strict=True):
+            assert before.lease_deadline is not None
+            waited = after.updated_at - before.lease_deadline
+            assert timedelta() <= waited < timedelta(seconds=0.1)
+
+
+@in_virtual_time
 async def test_a_dead_letter_move_wakes_who_waits_for_the_dead_queue() -> None:
     async with lending(DEAD, MORTAL) as rig:
         atomic_burial = rig.lease("atomic_burial", queue="dead", within=900.0)
@@ -290,9 +307,9 @@ async def test_clients_waiting_at_shutdown_are_told_to_try_again() -> None:
         await rig.lending.stop()
 
         for one in waiting:
-            with pytest.raises(TryAgain, match="shutting down"):
+            with pytest.raises(TryAgain, match="queue is shutting down"):
                 await one
-        with pytest.raises(TryAgain, match="shutting down"):
+        with pytest.raises(TryAgain, match="service is shutting down"):
             await rig.produce(b"too late")
         assert rig.clock.monotonic() < 1.1
 

@@ -2,7 +2,8 @@
 JSON and protobuf: the format of a body, and the format of its reply.
 
 JSON is read strictly, which is fast. What that rejects is read once more by the rules of
-protobuf's JSON mapping: names in camelCase, null for a missing field, numbers as texts.
+protobuf's JSON mapping, as generated clients of any language use it: names in camelCase,
+null for a missing field, numbers as texts, base64 of the variant for URLs.
 
 Readers and writers of protobuf are built once for each type; a difference between a type
 and its protobuf message fails then, and not when a client sends one. Writers put fields
@@ -10,6 +11,7 @@ directly into bytes: making protobuf messages of a hundred leased items takes lo
 storing them.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
@@ -28,11 +30,12 @@ from deadletter.core.text import encode_document
 
 from . import querator_pb2 as pb
 from . import wire
-from .json_mapping import to_plain_names
 from .wire import LeaseItem, StorageItem, UnreadableBody, UnsupportedFormat, WireMessage
 
-Kind = TypeVar("Kind", bound=wire.WireMessage)
+Kind = TypeVar("Kind", bound=WireMessage)
 Getter: TypeAlias = Callable[[Any], Any]
+Put: TypeAlias = Callable[[Any], bytes]
+Field: TypeAlias = Any  # a FieldDescriptor, whichever of protobuf's it is
 
 _MESSAGE_NAMES: Final = MappingProxyType(
     {
@@ -63,7 +66,6 @@ _MESSAGE_NAMES: Final = MappingProxyType(
         wire.DeleteItems: "StorageItemsDeleteRequest",
     }
 )
-
 """The protobuf message of each type. All that only name a queue are alike."""
 
 
@@ -78,14 +80,14 @@ def unpack(body: bytes, kind: type[Kind]) -> Kind:
 
 
 @cache
-def message_of(kind: type[wire.WireMessage]) -> type[Message]:
+def message_of(kind: type[WireMessage]) -> type[Message]:
     """Return the protobuf message of a type."""
     found: type[Message] = getattr(pb, _MESSAGE_NAMES[kind])
     return found
 
 
 @cache
-def fields_of(kind: type[wire.WireMessage]) -> tuple[tuple[str, str], ...]:
+def fields_of(kind: type[WireMessage]) -> tuple[tuple[str, str], ...]:
     """Return the names of fields, in our type and in the protobuf message."""
     known = message_of(kind).DESCRIPTOR.fields
     by_json = {one.json_name: one.name for one in known} | {one.name: one.name for one in known}
@@ -99,7 +101,7 @@ def attributes_getter(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
 
 
 @cache
-def _reader(kind: type[wire.WireMessage]) -> Getter:
+def _reader(kind: type[WireMessage]) -> Getter:
     """Return a reader: it gets all plain fields at once, then the others."""
     types = [field.type for field in structs.fields(kind)]
     names = [name for _, name in fields_of(kind)]
@@ -125,7 +127,7 @@ def _getter(name: str, kind: Any, message: type[Message]) -> Getter | None:
     get = attrgetter(name)
     if get_origin(kind) is list:
         (inner,) = get_args(kind)
-        if isinstance(inner, type) and issubclass(inner, wire.WireMessage):
+        if isinstance(inner, type) and issubclass(inner, WireMessage):
             read = _reader(inner)
             return lambda message: [read(one) for one in get(message)]
         return lambda message: [*get(message)]
@@ -141,9 +143,6 @@ def _time(stamp: Any) -> datetime:
     found: datetime = stamp.ToDatetime(tzinfo=UTC)  # raises ValueError if it is out of range
     return found
 
-
-Put: TypeAlias = Callable[[Any], bytes]
-Field: TypeAlias = Any  # a FieldDescriptor, whichever of protobuf's it is
 
 _SIZED: Final = 2  # wire type of fields with a length
 _NO_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)  # the zero time of Go
@@ -292,9 +291,6 @@ def _varint(number: int) -> bytes:
     return bytes(found)
 
 
-S = TypeVar("S", bound=WireMessage)
-
-
 class WireFormat(Enum):
     """A format of messages."""
 
@@ -309,8 +305,12 @@ _ANY: Final = frozenset({"", "*/*", "application/*"})
 
 
 @lru_cache(64)  # most clients send the same
-def format_of_body(content_type: str) -> WireFormat:
+def format_of_body(content_type: str, encoding: str = "") -> WireFormat:
     """Return the format of a body by its Content-Type; JSON without one."""
+    if encoding not in {"", "identity"}:
+        raise UnreadableBody(
+            f"Content-Encoding {encoding[:100]!a} is not supported; send the body uncompressed"
+        )
     name = _plain(content_type)
     if name in _ANY:
         return WireFormat.JSON
@@ -331,13 +331,13 @@ def format_of_reply(accept: str, body: WireFormat) -> WireFormat:
     return body
 
 
-def read(body: bytes, form: WireFormat, kind: type[S]) -> S:
+def read(body: bytes, form: WireFormat, kind: type[Kind]) -> Kind:
     """Return the message in a body."""
     try:
         if form is WireFormat.PROTOBUF:
             return unpack(body, kind)
         try:
-            found: S = _decoder(kind)(body)
+            found: Kind = _decoder(kind)(body)
         except msgspec.ValidationError:  # it is JSON, but not as strict as ours
             found = _read_leniently(body, kind)
     except (ValueError, OverflowError) as error:  # errors of msgspec are ValueErrors as well
@@ -345,13 +345,76 @@ def read(body: bytes, form: WireFormat, kind: type[S]) -> S:
     return found
 
 
-def _read_leniently(body: bytes, kind: type[S]) -> S:
+def _read_leniently(body: bytes, kind: type[Kind]) -> Kind:
     """Return the value of a message in protobuf's JSON mapping; raises ValueError."""
     try:
-        document = to_plain_names(msgspec.json.decode(body), message_of(kind))
+        document = _plain_message(msgspec.json.decode(body), message_of(kind).DESCRIPTOR)
         return msgspec.convert(document, kind)
     except RecursionError:
         raise ValueError("JSON is nested too deeply") from None
+
+
+_INTEGER: Final = re.compile(r"-?[0-9]{1,20}")
+_FROM_URL: Final = str.maketrans("-_", "+/")
+
+
+def _plain_message(document: Any, descriptor: Any) -> Any:
+    """
+    Return a JSON document as the strict reader expects it.
+
+    What does not belong to the message stays in place, so that the strict reader rejects
+    it. Raises ValueError if a field is given twice.
+    """
+    if not isinstance(document, Mapping):
+        return document
+    fields = _fields(descriptor)
+    plain: dict[str, Any] = {}
+    for name, value in document.items():
+        field = fields.get(name)
+        if field is not None and value is None:
+            continue
+        target = name if field is None else field.name
+        if target in plain:
+            raise ValueError(f"Object has the field `{target}` twice")
+        plain[target] = value if field is None else _plain_field(value, field)
+    return plain
+
+
+@cache
+def _fields(descriptor: Any) -> Mapping[str, Field]:
+    by_json = {field.json_name: field for field in descriptor.fields}
+    return by_json | {field.name: field for field in descriptor.fields}
+
+
+def _plain_field(value: Any, field: Field) -> Any:
+    convert = _conversion(field)
+    if field.is_repeated and isinstance(value, list):
+        return [convert(one) for one in value]
+    return convert(value)
+
+
+def _conversion(field: Field) -> Callable[[Any], Any]:
+    if field.type == FieldDescriptor.TYPE_INT32:
+        return _plain_number
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return _plain_base64
+    if field.message_type is not None:
+        return lambda value: _plain_message(value, field.message_type)
+    return lambda value: value
+
+
+def _plain_number(value: Any) -> Any:
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _plain_base64(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return value.translate(_FROM_URL).rstrip("=") + "=" * (-len(value.rstrip("=")) % 4)
 
 
 def write(value: WireMessage, form: WireFormat) -> bytes:
@@ -360,7 +423,7 @@ def write(value: WireMessage, form: WireFormat) -> bytes:
 
 
 @cache
-def _decoder(kind: type[S]) -> Callable[[bytes], S]:
+def _decoder(kind: type[Kind]) -> Callable[[bytes], Kind]:
     return msgspec.json.Decoder(kind).decode
 
 

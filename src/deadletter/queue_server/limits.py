@@ -9,50 +9,54 @@ from msgspec import UNSET, UnsetType
 
 from deadletter.core.errors import ConfigError
 from deadletter.core.policy import LimitMode
-from deadletter.core.text import parse_duration
+from deadletter.core.text import format_duration, parse_duration
+from deadletter.core.topology import MAX_ATTEMPTS, MAX_NAME, MAX_REFERENCE
 
-from .model import item_number
+from .model import MAX_NAMESPACE, MAX_PARTITIONS, item_number
 
 KILO: Final = 1024
 MEGA: Final = 1024 * KILO
 
-NAME: Final = 512
-REFERENCE: Final = 2_000
-NAMESPACE: Final = 256
-ATTEMPTS: Final = 65_536
 BATCH: Final = 1_000
 LISTED: Final = 65_536
 LISTED_BY_DEFAULT: Final = 1_000
-PARTITIONS: Final = 1_000  # more than a store should look through for each request
 LATEST: Final = 9000  # the last year: timeouts can be added to it
 SHORTEST: Final = 0.01  # seconds; a request has to wait longer
 LONGEST: Final = 15 * 60.0
 
 
+@lru_cache(256)  # clients mostly send the same
 def queue_name(name: str, what: str = "queue_name") -> str:
     """Return the name of a queue; `what` is the field that has it."""
-    if not name:
-        raise ConfigError(f"invalid {what}; it must have 1 to {NAME} characters, got none")
-    if len(name) > NAME:
+    if not 1 <= len(name) <= MAX_NAME:
         raise ConfigError(
-            f"invalid {what}; it must have at most {NAME} characters, got {len(name):,}"
+            f"invalid {what}; it must have 1 to {MAX_NAME} characters, got {len(name):,}"
         )
     if "~" in name or any(letter.isspace() for letter in name):
-        raise ConfigError(f"invalid {what}; it must contain neither white space nor '~'")
+        raise ConfigError(
+            f"invalid {what}; it must contain neither white space nor '~', got {name!a}"
+        )
     return text(what, name)
 
 
 def namespace(name: str) -> str:
     """Return the name of a namespace; it may be empty."""
-    if len(name) > NAMESPACE or "~" in name or ":" in name:
-        raise ConfigError(f"invalid namespace; at most {NAMESPACE} characters, without '~' and ':'")
+    if len(name) > MAX_NAMESPACE:
+        raise ConfigError(
+            f"invalid namespace; it must have at most {MAX_NAMESPACE} characters, got {len(name):,}"
+        )
+    if "~" in name or ":" in name:
+        raise ConfigError(f"invalid namespace; it must contain neither '~' nor ':', got {name!a}")
     return text("namespace", name)
 
 
 def reference(given: str) -> str:
     """Return a note for people."""
-    if len(given) > REFERENCE:
-        raise ConfigError(f"invalid reference; it is longer than {REFERENCE:,} characters")
+    if len(given) > MAX_REFERENCE:
+        raise ConfigError(
+            f"invalid reference; it must have at most {MAX_REFERENCE:,} characters,"
+            f" got {len(given):,}"
+        )
     return text("reference", given)
 
 
@@ -70,11 +74,9 @@ def item_id(given: str) -> str:
     return given
 
 
-def max_attempts(given: int) -> int:
-    """Return how often an item may be leased; 0 means unlimited."""
-    if not 0 <= given <= ATTEMPTS:
-        raise ConfigError(f"invalid max_attempts; it must be 0 to {ATTEMPTS:,}")
-    return given
+def attempts(what: str, given: int) -> int:
+    """Return a number of attempts; as a limit, 0 means unlimited."""
+    return _within(what, given, 0, MAX_ATTEMPTS)
 
 
 def limit_mode(given: str) -> LimitMode:
@@ -86,15 +88,13 @@ def limit_mode(given: str) -> LimitMode:
 
 def partitions(given: int) -> int:
     """Return the number of partitions of a queue."""
-    if not 1 <= given <= PARTITIONS:
-        raise ConfigError(f"invalid requested_partitions; it must be 1 to {PARTITIONS:,}")
-    return given
+    return _within("requested_partitions", given, 1, MAX_PARTITIONS)
 
 
 def partition(given: int) -> int:
     """Return the number of a partition, counted from 0."""
     if given < 0:
-        raise ConfigError("invalid partition; it must be 0 or more")
+        raise ConfigError(f"invalid partition; it must be 0 or more, got {given}")
     return given
 
 
@@ -107,7 +107,7 @@ def timeout(what: str, given: str) -> float:
     except ValueError as error:
         raise ConfigError(f"invalid {what}; {error}") from None
     if seconds <= 0:
-        raise ConfigError(f"invalid {what}; it must be longer than 0")
+        raise ConfigError(f"invalid {what}; it must be longer than 0, got {given!a}")
     return seconds
 
 
@@ -116,14 +116,19 @@ def request_timeout(given: str) -> float:
     """Return how long a request may wait, in seconds."""
     seconds = timeout("request_timeout", given)
     if not SHORTEST < seconds <= LONGEST:
-        raise ConfigError("invalid request_timeout; it must be more than 10ms and at most 15m")
+        raise ConfigError(
+            f"invalid request_timeout; it must be more than 10ms and at most 15m, got {given!a}"
+        )
     return seconds
 
 
 def lease_within_expiry(lease: float, expire: float) -> None:
     """Check that an item cannot expire during its first lease."""
     if lease > expire:
-        raise ConfigError("invalid lease_timeout; it must be at most expire_timeout")
+        raise ConfigError(
+            "invalid lease_timeout; it must be at most expire_timeout, got"
+            f" {format_duration(lease)} and {format_duration(expire)}"
+        )
 
 
 def not_empty(what: str, given: Sequence[object]) -> None:
@@ -134,27 +139,34 @@ def not_empty(what: str, given: Sequence[object]) -> None:
 
 def batch(what: str, given: Sequence[object]) -> None:
     """Check the number of elements in a request."""
-    batch_size(what, len(given))
+    if not 1 <= len(given) <= BATCH:
+        raise ConfigError(
+            f"invalid {what}; it must have 1 to {BATCH:,} elements, got {len(given):,}"
+        )
 
 
-def batch_size(what: str, count: int) -> int:
+def batch_size(given: int) -> int:
     """Return the number of items that a request asks for."""
-    if not 1 <= count <= BATCH:
-        raise ConfigError(f"invalid {what}; it must be 1 to {BATCH:,}, got {count:,}")
-    return count
+    return _within("batch_size", given, 1, BATCH)
 
 
 def listed(limit: int) -> int:
     """Return how many elements to list; 0 means the default."""
-    if not 0 <= limit <= LISTED:
-        raise ConfigError(f"invalid limit; it must be 0 to {LISTED:,}")
-    return limit or LISTED_BY_DEFAULT
+    return _within("limit", limit, 0, LISTED) or LISTED_BY_DEFAULT
 
 
-def moment(given: datetime | UnsetType | None) -> datetime | None:
+def moment(what: str, given: datetime | UnsetType | None) -> datetime | None:
     """Return a time, or None; Go sends the year 1 for a missing time."""
     if given is UNSET or given is None or given.year == 1:
         return None
     if given.year > LATEST:
-        raise ConfigError(f"invalid time; it is after the year {LATEST}")
+        raise ConfigError(
+            f"invalid {what}; its year must be at most {LATEST}, got {given.isoformat()}"
+        )
     return given.astimezone(UTC)
+
+
+def _within(what: str, given: int, least: int, most: int) -> int:
+    if not least <= given <= most:
+        raise ConfigError(f"invalid {what}; it must be {least:,} to {most:,}, got {given:,}")
+    return given

@@ -113,6 +113,7 @@ class RejectionReason(StrEnum):
     UNKNOWN = "unknown"  # the item does not exist
     NOT_LEASED = "not-leased"
     PARTITION = "partition"  # the partition does not exist
+    REPEATED = "repeated"  # the request names the item twice
 
 
 class Rejection(Struct, frozen=True):

@@ -298,6 +298,9 @@ def rejection_of(
     """Return why a request for leased items is rejected, or None if it is valid."""
     if not 0 <= partition < queue.queue.partitions:
         return Rejection(RejectionReason.PARTITION)
+    if len(set(ids)) < len(ids):
+        repeated, _ = Counter(ids).most_common(1)[0]
+        return Rejection(RejectionReason.REPEATED, repeated)
     for id_ in ids:
         found = facts.get(item_number(id_) or 0)
         if found is None or found.partition != partition:
@@ -324,9 +327,7 @@ def plan_retries(
             continue
         before = len(plan.moves)
         for one in batch.items:
-            found = facts.pop(item_number(one.id) or 0, None)
-            if found is not None:  # of an item named twice, the first counts
-                plan.add_retry(queue, found, one, now)
+            plan.add_retry(queue, facts.pop(item_number(one.id) or 0), one, now)
         answers.append([one.dead_item for one in plan.moves[before:]])
     return answers
 
@@ -346,8 +347,9 @@ def partition_stats(
         total=total,
         leased=leased,
         scheduled=scheduled,
-        average_age=(age + leased_age) / max(1, total),
-        average_leased_age=held / max(1, leased),
+        # An imported item may have been created in the future.
+        average_age=max(0.0, age + leased_age) / max(1, total),
+        average_leased_age=max(0.0, held) / max(1, leased),
     )
 
 

@@ -118,7 +118,7 @@ def lease(service: QueueService, request: LeaseRequest) -> asyncio.Future[Leased
     """Wait for items; cancel the future when the client has gone."""
     queue = limits.queue_name(request.queue_name)
     within = limits.request_timeout(request.request_timeout)
-    want = limits.batch_size("batch_size", request.batch_size)
+    want = limits.batch_size(request.batch_size)
     if not request.client_id:
         raise ConfigError("invalid client_id; it must not be empty")
     return service.lease(queue, request.client_id, want, within=within)
@@ -146,7 +146,7 @@ async def retry(service: QueueService, request: RetryRequest) -> Reply:
     limits.batch("items", request.items)
     partition = limits.partition(request.partition)
     items = tuple(
-        ItemRetry(limits.text("id", item.id), limits.moment(item.retry_at), item.dead)
+        ItemRetry(limits.text("id", item.id), limits.moment("retry_at", item.retry_at), item.dead)
         for item in request.items
     )
     await service.retry(queue, RetryBatch(partition, items))
@@ -163,7 +163,7 @@ def _new_item(item: ProduceItem) -> NewItem:
         limits.reference(item.reference),
         limits.text("encoding", item.encoding),
         limits.text("kind", item.kind),
-        limits.moment(item.enqueue_at),
+        limits.moment("enqueue_at", item.enqueue_at),
     )
 
 
@@ -332,7 +332,9 @@ class QueueServer:
             return error_reply(UNKNOWN, f"no such method; /v1/{name[:200]}")
         connection: Connection = ASGIConnection(scope)
         who = await admit(connection, call.role)
-        form = format_of_body(headers.get(b"content-type", ""))
+        form = format_of_body(
+            headers.get(b"content-type", ""), headers.get(b"content-encoding", "")
+        )
         request = read(await body.read(call.body), form, call.request)
         await check_queues(who, request, self._service.store)
         if call is LEASE:

@@ -46,7 +46,7 @@ from .model import (
     RejectionReason,
     RetryBatch,
 )
-from .waiting_requests import RequestBatcher, WaitingLine, shutting_down
+from .waiting_requests import SERVICE_SHUTTING_DOWN, RequestBatcher, ShuttingDown, WaitingLine
 
 NAME: Final = "items"  # of the store, in events about its availability
 UNKNOWN_DEADLINE: Final = 1.0  # seconds until a sweep after a change of unknown deadlines
@@ -407,7 +407,7 @@ class QueueService:
 
     def _requests(self, queue: str) -> QueueRequests:
         if self._is_closed:
-            raise shutting_down()
+            raise ShuttingDown(SERVICE_SHUTTING_DOWN)
         found = self._queues.get(queue)
         if found is None:
             if len(self._queues) >= MAX_IDLE_QUEUES:  # clients choose the names
@@ -446,4 +446,6 @@ def _error_of(rejection: Rejection, partition: int) -> ConfigError | Conflict:
         return Conflict(f"item is not leased; {rejection.id!a} has to be leased first")
     if rejection.reason is RejectionReason.PARTITION:
         return ConfigError(f"invalid partition; there is no partition {partition}")
+    if rejection.reason is RejectionReason.REPEATED:
+        return ConfigError(f"invalid id; the request names {rejection.id!a} more than once")
     return ConfigError(f"invalid id; there is no item {rejection.id!a}")

@@ -28,33 +28,15 @@ class ShuttingDown(TryAgain):
     """The server is stopping."""
 
 
-# Clients compare these texts, so they are part of the wire.
+# Clients compare these texts, all but the last, so they are part of the wire.
 REQUEST_TIMEOUT: Final = "request timeout; no items are in the queue, try again"
 DUPLICATE_CLIENT: Final = (
     "duplicate client id; a client cannot make multiple leased requests to the same queue"
 )
-SHUTTING_DOWN: Final = "queue is shutting down"
+QUEUE_SHUTTING_DOWN: Final = "queue is shutting down"  # to clients that wait
+SERVICE_SHUTTING_DOWN: Final = "service is shutting down"  # to those that come later
 OVERLOADED: Final = "queue is overloaded; try again later"
-
-
-def overloaded() -> TryAgain:
-    """Return the error for a queue with too many waiting requests."""
-    return TryAgain(OVERLOADED)
-
-
-def timed_out() -> TryAgain:
-    """Return the error for a request whose time was over before its turn."""
-    return TryAgain("request timeout; its turn did not come, try again")
-
-
-def nothing_to_lease() -> TryAgain:
-    """Return the error for a lease request that waited in vain."""
-    return TryAgain(REQUEST_TIMEOUT)
-
-
-def shutting_down() -> TryAgain:
-    """Return the error for requests to a server that is stopping."""
-    return ShuttingDown(SHUTTING_DOWN)
+NO_TURN: Final = "request timeout; its turn did not come, try again"
 
 
 Request = TypeVar("Request")
@@ -117,7 +99,7 @@ class RequestBatcher(Generic[Request, Answer]):
         until then.
         """
         if self._waiting and self._size + size > self._limit:
-            raise overloaded()
+            raise TryAgain(OVERLOADED)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append(_Waiting(request, size, answer, loop.time() + within))
@@ -151,7 +133,7 @@ class RequestBatcher(Generic[Request, Answer]):
             if one.answer.done():  # the client has gone
                 continue
             if one.until < now:
-                one.answer.set_exception(timed_out())
+                one.answer.set_exception(TryAgain(NO_TURN))
                 continue
             batch.append(one)
             size += one.size
@@ -234,7 +216,7 @@ class WaitingLine:
         if client in self._waiting:
             raise ConfigError(DUPLICATE_CLIENT)
         if len(self._waiting) >= MAX_WAITING:
-            raise overloaded()
+            raise TryAgain(OVERLOADED)
         loop = asyncio.get_running_loop()
         one = WaitingClient(client, want, loop.create_future())
         one.timer = loop.call_later(within, self._time_out, one)
@@ -255,7 +237,7 @@ class WaitingLine:
             if one.is_served:
                 one.is_late = True
             elif not one.answer.done():
-                one.answer.set_exception(shutting_down())
+                one.answer.set_exception(ShuttingDown(QUEUE_SHUTTING_DOWN))
                 self._leave(one)
 
     async def drained(self) -> None:
@@ -267,7 +249,7 @@ class WaitingLine:
         if one.is_served:  # items that the store leases to it must not be lost
             one.is_late = True
         elif not one.answer.done():
-            one.answer.set_exception(nothing_to_lease())
+            one.answer.set_exception(TryAgain(REQUEST_TIMEOUT))
             self._leave(one)
 
     def _leave(self, one: WaitingClient) -> None:
@@ -333,7 +315,7 @@ class WaitingLine:
         if leased.items:
             one.answer.set_result(leased)
         elif one.is_late:
-            one.answer.set_exception(nothing_to_lease())
+            one.answer.set_exception(TryAgain(REQUEST_TIMEOUT))
         else:
             one.has_waited = True
             return

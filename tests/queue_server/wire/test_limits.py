@@ -23,7 +23,7 @@ async def _refused(call: Any, text: str) -> None:
 async def test_names_of_queues(wire: Wire) -> None:
     await wire.create("n" * 512)
     for name, text in (
-        ("", "invalid queue_name; it must have 1 to 512 characters, got none"),
+        ("", "invalid queue_name; it must have 1 to 512 characters, got 0"),
         ("n" * 513, "512"),
         ("a b", "white space"),
         ("a\tb", "white space"),

@@ -255,6 +255,7 @@ async def test_texts_that_clients_compare(wire: Wire, served: Served) -> None:
 
     served.context.stopping.set()
     assert await _refusal(waiting) == (454, "queue is shutting down")
+    assert await _refusal(wire.produce("late")) == (454, "service is shutting down")
 
 
 @pytest.mark.parametrize(

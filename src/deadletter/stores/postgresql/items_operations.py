@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from deadletter.core.policy import LimitMode
 from deadletter.core.text import shown, stored
 from deadletter.queue_server.model import (
     CLOCK_SLACK,
@@ -28,6 +27,13 @@ from deadletter.queue_server.plans import (
     Requeue,
     StateSums,
     StoredQueue,
+)
+from deadletter.queue_server.queue_rows import (
+    CHANGES,
+    COLUMNS,
+    queue_of,
+    stored_queue_of,
+    values_of,
 )
 from deadletter.queue_server.transactions import LeaseChange, StateCounts
 
@@ -119,20 +125,16 @@ def columns_of(batch: Sequence[NewItem]) -> tuple[Sequence[Any], ...]:
 
 _CLOCK: Final = "SELECT deadletter.clock()"
 
-_OPTIONS: Final = """
-name, dead_queue, lease_timeout, expire_timeout, max_attempts, limit_mode, partitions,
-reference, namespace, created_at, updated_at
-"""
 IS_DEAD_QUEUE: Final = """
 EXISTS (SELECT 1 FROM deadletter.lease_queues u WHERE u.dead_queue = q.name)
 """
 """Whether a queue `q` is the dead queue of another one."""
 
-_QUEUE: Final = f"SELECT {_OPTIONS}, id, {IS_DEAD_QUEUE} FROM deadletter.lease_queues q"
+_QUEUE: Final = f"SELECT {COLUMNS}, id, {IS_DEAD_QUEUE} FROM deadletter.lease_queues q"
 _QUEUE_BY_NAME: Final = f"{_QUEUE} WHERE name = $1"
 _HELD_QUEUE: Final = f"{_QUEUE_BY_NAME} FOR KEY SHARE"
 _QUEUES_BY_NUMBER: Final = f"{_QUEUE} WHERE id = ANY($1)"
-_ALL_QUEUES: Final = f"SELECT {_OPTIONS} FROM deadletter.lease_queues"
+_ALL_QUEUES: Final = f"SELECT {COLUMNS} FROM deadletter.lease_queues"
 _QUEUE_PAGE: Final = f"""
 {_ALL_QUEUES} WHERE name >= $1 AND ($3::text IS NULL OR namespace = $3)
 ORDER BY name LIMIT $2
@@ -140,14 +142,9 @@ ORDER BY name LIMIT $2
 # The options of one queue depend on those of others: one change at a time.
 _LOCK_QUEUES: Final = "LOCK TABLE deadletter.lease_queues IN SHARE ROW EXCLUSIVE MODE"
 _SAVE_QUEUE: Final = f"""
-INSERT INTO deadletter.lease_queues ({_OPTIONS})
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10)
-ON CONFLICT (name) DO UPDATE SET dead_queue = excluded.dead_queue,
-    lease_timeout = excluded.lease_timeout, expire_timeout = excluded.expire_timeout,
-    max_attempts = excluded.max_attempts, limit_mode = excluded.limit_mode,
-    partitions = excluded.partitions,
-    reference = excluded.reference, namespace = excluded.namespace,
-    updated_at = excluded.updated_at
+INSERT INTO deadletter.lease_queues ({COLUMNS})
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+ON CONFLICT (name) DO UPDATE SET {CHANGES}
 """
 # Of items that nobody leases: they are due when their schedule or their life is over, or
 # now if they have had their last attempt. A leased item is due when its lease ends.
@@ -294,38 +291,30 @@ class PostgresqlItemOperations:
         row = await self._connection.fetchrow(_HELD_QUEUE if hold else _QUEUE_BY_NAME, name)
         if row is None:
             raise queue_not_found(name)
-        return _stored_queue(row)
+        return stored_queue_of(row, _as_it_is)
 
     async def queues(self, numbers: Collection[int]) -> dict[int, StoredQueue]:
         """Return queues by number."""
         rows = await self._connection.fetch(_QUEUES_BY_NUMBER, list(numbers))
-        return {queue.number: queue for queue in map(_stored_queue, rows)}
+        return {queue.number: queue for queue in (stored_queue_of(row, _as_it_is) for row in rows)}
 
     async def all_queues(self) -> dict[str, LeaseQueue]:
         """Return all queues by name, and let nobody else change them."""
         await self._connection.execute(_LOCK_QUEUES)
-        return {row[0]: _queue(row) for row in await self._connection.fetch(_ALL_QUEUES)}
+        return {
+            row[0]: queue_of(row, _as_it_is) for row in await self._connection.fetch(_ALL_QUEUES)
+        }
 
     async def queue_page(self, pivot: str, limit: int, namespace: str | None) -> list[LeaseQueue]:
         """Return queues by name."""
         values = stored(pivot), limit, stored(namespace)
-        return [_queue(row) for row in await self._connection.fetch(_QUEUE_PAGE, *values)]
+        return [
+            queue_of(row, _as_it_is) for row in await self._connection.fetch(_QUEUE_PAGE, *values)
+        ]
 
     async def save_queue(self, queue: LeaseQueue, now: datetime) -> None:
         """Insert or update a queue."""
-        await self._connection.execute(
-            _SAVE_QUEUE,
-            queue.name,
-            queue.dead_queue,
-            queue.lease_timeout,
-            queue.expire_timeout,
-            queue.max_attempts,
-            queue.limit_mode.value,
-            queue.partitions,
-            stored(queue.reference),
-            stored(queue.namespace),
-            now,
-        )
+        await self._connection.execute(_SAVE_QUEUE, *values_of(queue, now))
 
     async def apply_limit(
         self, queue: StoredQueue, last_attempt: int | None, now: datetime
@@ -479,24 +468,8 @@ def loads_by_partition(rows: Iterable[Sequence[int]], partitions: int) -> list[i
     return [found.get(partition, 0) for partition in range(partitions)]
 
 
-def _queue(row: Sequence[Any]) -> LeaseQueue:
-    return LeaseQueue(
-        name=row[0],
-        dead_queue=row[1],
-        lease_timeout=row[2],
-        expire_timeout=row[3],
-        max_attempts=row[4],
-        limit_mode=LimitMode(row[5]),
-        partitions=row[6],
-        reference=shown(row[7]),
-        namespace=shown(row[8]),
-        created_at=row[9],
-        updated_at=row[10],
-    )
-
-
-def _stored_queue(row: Sequence[Any]) -> StoredQueue:
-    return StoredQueue(number=row[11], queue=_queue(row), is_dead_queue=row[12])
+def _as_it_is(time: datetime) -> datetime:
+    return time
 
 
 def _state_counts(rows: Iterable[Sequence[int]]) -> StateCounts:

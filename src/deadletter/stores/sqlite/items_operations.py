@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from deadletter.core.policy import LimitMode
-from deadletter.core.text import shown, stored
+from deadletter.core.text import stored
 from deadletter.ports.features import Clock
 from deadletter.queue_server.model import Item, LeaseQueue, item_id, pack_labels, queue_not_found
 from deadletter.queue_server.plans import (
@@ -22,6 +21,13 @@ from deadletter.queue_server.plans import (
     StateSums,
     StoredQueue,
 )
+from deadletter.queue_server.queue_rows import (
+    CHANGES,
+    COLUMNS,
+    queue_of,
+    stored_queue_of,
+    values_of,
+)
 from deadletter.queue_server.transactions import LeaseChange, PlacedItem, StateCounts
 
 from .items_rows import FACTS, ReadItems, read_facts, read_items
@@ -32,29 +38,20 @@ from .sql import numbers as as_array
 
 _SECOND: Final = 1_000_000  # microseconds
 
-_OPTIONS: Final = """
-name, dead_queue, lease_timeout, expire_timeout, max_attempts, limit_mode, partitions,
-reference, namespace, created_at, updated_at
-"""
 _QUEUE: Final = f"""
-SELECT {_OPTIONS}, id, EXISTS (
+SELECT {COLUMNS}, id, EXISTS (
     SELECT 1 FROM lease_queues AS user WHERE user.dead_queue = lease_queues.name)
 FROM lease_queues
 """
 _QUEUE_BY_NAME: Final = f"{_QUEUE} WHERE name = ?"
 _QUEUES_BY_NUMBER: Final = f"{_QUEUE} WHERE id IN (SELECT value FROM json_each(?))"
-_ALL_QUEUES: Final = f"SELECT {_OPTIONS} FROM lease_queues"
+_ALL_QUEUES: Final = f"SELECT {COLUMNS} FROM lease_queues"
 _QUEUE_PAGE: Final = f"""
 {_ALL_QUEUES} WHERE name >= ? AND (? IS NULL OR namespace = ?) ORDER BY name LIMIT ?
 """
 _SAVE_QUEUE: Final = f"""
-INSERT INTO lease_queues ({_OPTIONS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (name) DO UPDATE SET dead_queue = excluded.dead_queue,
-    lease_timeout = excluded.lease_timeout, expire_timeout = excluded.expire_timeout,
-    max_attempts = excluded.max_attempts, limit_mode = excluded.limit_mode,
-    partitions = excluded.partitions,
-    reference = excluded.reference, namespace = excluded.namespace,
-    updated_at = excluded.updated_at
+INSERT INTO lease_queues ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET {CHANGES}
 RETURNING id
 """
 _ADD_PARTITIONS: Final = """
@@ -244,37 +241,28 @@ class SqliteItemOperations:
         row = self._execute(_QUEUE_BY_NAME, (name,)).fetchone()
         if row is None:
             raise queue_not_found(name)
-        return _stored_queue(row)
+        return stored_queue_of(row, when)
 
     async def queues(self, numbers: Collection[int]) -> dict[int, StoredQueue]:
         """Return queues by number."""
         rows = self._execute(_QUEUES_BY_NUMBER, (as_array(numbers),))
-        return {queue.number: queue for queue in map(_stored_queue, rows)}
+        return {queue.number: queue for queue in (stored_queue_of(row, when) for row in rows)}
 
     async def all_queues(self) -> dict[str, LeaseQueue]:
         """Return all queues by name."""
-        return {row[0]: _queue(row) for row in self._execute(_ALL_QUEUES)}
+        return {row[0]: queue_of(row, when) for row in self._execute(_ALL_QUEUES)}
 
     async def queue_page(self, pivot: str, limit: int, namespace: str | None) -> list[LeaseQueue]:
         """Return queues by name."""
         within = stored(namespace)
-        return [_queue(row) for row in self._execute(_QUEUE_PAGE, (pivot, within, within, limit))]
+        return [
+            queue_of(row, when)
+            for row in self._execute(_QUEUE_PAGE, (pivot, within, within, limit))
+        ]
 
     async def save_queue(self, queue: LeaseQueue, now: datetime) -> None:
         """Insert or update a queue and its partitions."""
-        values = (
-            queue.name,
-            queue.dead_queue,
-            queue.lease_timeout,
-            queue.expire_timeout,
-            queue.max_attempts,
-            queue.limit_mode.value,
-            queue.partitions,
-            stored(queue.reference),
-            stored(queue.namespace),
-            micros(now),
-            micros(now),
-        )
+        values = values_of(queue, micros(now))
         ((number,),) = self._execute(_SAVE_QUEUE, values).fetchall()
         self._execute(_ADD_PARTITIONS, (queue.partitions, number))
 
@@ -485,26 +473,6 @@ class SqliteItemOperations:
             counts[partition, state] = count
         self._execute(f"DELETE {which}", values)
         return counts
-
-
-def _queue(row: Sequence[Any]) -> LeaseQueue:
-    return LeaseQueue(
-        name=row[0],
-        dead_queue=row[1],
-        lease_timeout=row[2],
-        expire_timeout=row[3],
-        max_attempts=row[4],
-        limit_mode=LimitMode(row[5]),
-        partitions=row[6],
-        reference=shown(row[7]),
-        namespace=shown(row[8]),
-        created_at=when(row[9]),
-        updated_at=when(row[10]),
-    )
-
-
-def _stored_queue(row: Sequence[Any]) -> StoredQueue:
-    return StoredQueue(number=row[11], queue=_queue(row), is_dead_queue=row[12] == 1)
 
 
 def _row(
