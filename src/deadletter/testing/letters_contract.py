@@ -16,6 +16,7 @@ from .fakes import START, FakeClock
 from .letters_bench import ANNA, OfficeBench, a_campaign, a_letter, tried_again
 from .letters_filing import KeepingContract, OverflowContract, WindowsContract
 from .letters_grouping import GroupingContract, RegroupingContract, WaitingContract
+from .letters_plans import KeptPlansContract
 from .letters_replaying import ReplayingContract
 from .letters_returning import KeyOrderContract, RetellingContract, ReturningContract
 from .letters_reviewing import EditingContract, ReviewingContract
@@ -360,6 +361,7 @@ class LetterStoreContract(
     ReviewingContract,
     EditingContract,
     ReplayingContract,
+    KeptPlansContract,
     KeyOrderContract,
     ReturningContract,
     RetellingContract,
