@@ -76,7 +76,7 @@ async def test_freezing_answers_before_anything_is_judged(
 
 
 async def test_letters_are_judged_in_slices_that_add_up(store: LetterStore, replay: Replay) -> None:
-    campaign = await frozen(store, replay, make_letters(SLICE + 20))
+    campaign = await frozen(store, replay, make_letters(SLICE + 5))
 
     assert await replay.judge_some(campaign.id)
     half = (await replay.status(campaign.id)).plan
@@ -86,8 +86,8 @@ async def test_letters_are_judged_in_slices_that_add_up(store: LetterStore, repl
 
     whole = (await replay.status(campaign.id)).plan
     assert whole is not None
-    assert (whole.judged, whole.is_judged) == (SLICE + 20, True)
-    assert whole.targets == {Verdict.READY: {"orders": SLICE + 20}}
+    assert (whole.judged, whole.is_judged) == (SLICE + 5, True)
+    assert whole.targets == {Verdict.READY: {"orders": SLICE + 5}}
 
 
 async def test_a_plan_is_not_started_before_all_its_letters_are_judged(
