@@ -16,8 +16,9 @@ from deadletter.core.letter import By, State
 from deadletter.office.batches import batched
 from deadletter.office.letters_protocol import LettersProtocol
 from deadletter.office.office import OfficeProtocol
-from deadletter.office.replay import CAP, FASTEST, HIGHEST_CAP
+from deadletter.office.replay import FASTEST, HIGHEST_CAP
 from deadletter.office.replay_steps import PATIENCE
+from deadletter.office.replay_verdicts import CAP
 from deadletter.office.replays import ReplayRequest, ReplaysProtocol
 from deadletter.office.selection import WIDEST, Chosen
 

@@ -13,8 +13,9 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By
 from deadletter.office.outcomes import Confirmed
 from deadletter.office.preflight import LetterVerdict, LetterVerdicts, Plan
-from deadletter.office.replay import CAP, Progress
+from deadletter.office.replay import Progress
 from deadletter.office.replay_steps import PATIENCE
+from deadletter.office.replay_verdicts import CAP
 from deadletter.office.replays import ReplayRequest
 from deadletter.office.selection import Chosen, ReplayPage
 from deadletter.ports import ReplayItems

@@ -320,6 +320,49 @@ class CampaignState(StrEnum):
     CANCELLED = "cancelled"
 
 
+class KeptPlan(Struct, frozen=True, kw_only=True):
+    """
+    The plan of a campaign whose letters are judged after they were frozen.
+
+    The letters and their verdicts are kept beside it, see `PlanSlice`.
+    """
+
+    total: int  # letters that were frozen
+    judged: int = 0  # of these, in sending order
+    is_judged: bool = False  # all of them, or as many as the limit needs
+    judged_at: datetime | None = None  # when the first of the verdicts was found
+    verdicts: dict[Verdict, int] = {}
+    targets: dict[Verdict, dict[str, int]] = {}  # letters by mailbox they would go to
+    gone: int = 0  # deleted before they were judged
+    limit: int | None = None  # the most letters to send
+    more: bool = False  # the limit cut it off
+    names_server: bool = False  # somebody chose `through`
+    agreed: tuple[Verdict, ...] | None = None  # the verdicts found when it was started
+    added: int = 0  # letters looked at so far to add those that are sent
+    chosen: int = 0  # letters added that are sent
+
+    @property
+    def left(self) -> int:
+        """Return how many letters may still be added to the campaign."""
+        return (self.judged if self.is_judged else self.total) - self.added
+
+    def sendable(self, care: "Care") -> int:
+        """Return how many of the judged letters are sent with these precautions."""
+        found = sum(n for verdict, n in self.verdicts.items() if care.sends(verdict))
+        return found if self.limit is None else min(found, self.limit)
+
+
+class PlanSlice(Struct, frozen=True):
+    """
+    Some letters of a kept plan, in sending order, with the verdict on each.
+
+    A letter that was not judged, or deleted meanwhile, has None.
+    """
+
+    letters: tuple[str, ...]
+    verdicts: tuple[Verdict | None, ...] = ()
+
+
 class Campaign(Struct, frozen=True, kw_only=True):
     """
     A replay of letters that are selected once, at its start.
@@ -340,13 +383,16 @@ class Campaign(Struct, frozen=True, kw_only=True):
     cap: int = 5  # replays of one letter before it is quarantined
     care: Care = AT_ONCE
     through: str = ""  # the foreign server that its letters go to
+    plan: KeptPlan | None = None  # if its letters are judged in the background
+    approved_by: str = ""  # the second person who agreed to it
     counts: dict[Outcome, int] = {}
 
 
 def unsent(campaign: Campaign) -> int:
     """Return the number of letters that have yet to be sent."""
     counts = campaign.counts
-    return sum(
+    frozen = 0 if campaign.plan is None else campaign.plan.left
+    return frozen + sum(
         counts.get(outcome, 0) for outcome in (Outcome.PLANNED, Outcome.WAITING, Outcome.SENDING)
     )
 
@@ -440,14 +486,42 @@ _TOLD: Final = tuple(name for name in Campaign.__struct_fields__ if name != "cou
 def campaign_row(campaign: Campaign) -> list[Any]:
     """Return the columns of a campaign, without its counts."""
     told = {name: getattr(campaign, name) for name in _TOLD}
-    told |= {"state": campaign.state.value, "care": written(campaign.care)}
+    told |= {
+        "state": campaign.state.value,
+        "care": written(campaign.care),
+        "plan": written_plan(campaign.plan),
+    }
     return list(told.values())
+
+
+def written_plan(plan: KeptPlan | None) -> str | None:
+    """Encode a plan for a store."""
+    return None if plan is None else msgspec.json.encode(plan).decode()
+
+
+def read_plan(kept: str | None) -> KeptPlan | None:
+    """Decode a stored plan."""
+    return None if kept is None else msgspec.json.decode(kept, type=KeptPlan)
+
+
+def written_slice(one: PlanSlice) -> str:
+    """Encode some letters of a plan, with their verdicts, for a store."""
+    return msgspec.json.encode(one).decode()
+
+
+def read_slice(kept: str) -> PlanSlice:
+    """Decode stored letters of a plan."""
+    return msgspec.json.decode(kept, type=PlanSlice)
 
 
 def campaign_of(row: Iterable[Any], counts: dict[Outcome, int]) -> Campaign:
     """Return the campaign in the columns of `campaign_row`."""
     told: dict[str, Any] = dict(zip(_TOLD, row, strict=True))
-    told |= {"state": CampaignState(told["state"]), "care": read(told["care"])}
+    told |= {
+        "state": CampaignState(told["state"]),
+        "care": read(told["care"]),
+        "plan": read_plan(told["plan"]),
+    }
     return Campaign(**told, counts=counts)
 
 

@@ -1,7 +1,7 @@
 """Replays: planned, watched, and resumable after a crash at any point."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, TypeAlias
 
@@ -13,6 +13,7 @@ from deadletter.core.campaign import (
     CampaignState,
     Care,
     Halt,
+    KeptPlan,
     Outcome,
     Send,
     Step,
@@ -26,10 +27,8 @@ from deadletter.core.campaign import (
 )
 from deadletter.core.errors import ConfigError, Conflict, NotFound, Unavailable
 from deadletter.core.letter import By
-from deadletter.core.query import show
 from deadletter.core.query.ast import Node
 from deadletter.core.text import many
-from deadletter.intake.dialects import origin_of
 from deadletter.ports import (
     AtomicReplay,
     Clock,
@@ -45,19 +44,12 @@ from deadletter.ports import (
 
 from .batches import Portion
 from .outcomes import ITSELF, Route, open_route, settle_all
-from .preflight import (
-    Fits,
-    LetterVerdict,
-    LetterVerdicts,
-    Plan,
-    Preflight,
-    name_verdicts,
-    processed_since,
-)
+from .preflight import Fits, processed_since
+from .replay_plans import frozen_slices
 from .replay_steps import LOOK, PATIENCE, Pace, Watch, post, until
-from .selection import MOST, WIDEST, Campaigns, Selected, check_not_elsewhere, judged, select
+from .replay_verdicts import CAP, JudgedCampaigns
+from .selection import MOST, check_not_elsewhere
 
-CAP: Final = 5
 HIGHEST_CAP: Final = 1_000
 FASTEST: Final = 1e6  # letters per second
 STOPPED: Final = "stopped by itself"
@@ -66,7 +58,7 @@ Progress: TypeAlias = Callable[[int], None]
 """A callback with the number of letters sent, or of outcomes waited for."""
 
 
-class Replay(Campaigns):
+class Replay(JudgedCampaigns):
     """
     Replay campaigns of one office.
 
@@ -90,126 +82,11 @@ class Replay(Campaigns):
         ways: WaysBack | None = None,
         presume_after: float | None = None,
     ) -> None:
-        super().__init__(store, clock)
-        self._broker = broker
+        super().__init__(store, broker, clock, ledger, fits=fits, ways=ways)
         self._dice = dice
-        self._ledger = ledger
         self._atomic_replay = atomic_replay
         self._ring = ring or KeyRing(store)
-        self._fits = fits
-        self._ways = ways
         self._presume_after = presume_after
-
-    async def plan(
-        self,
-        query: str | Node,
-        *,
-        to: str | None = None,
-        limit: int | None = None,
-        cap: int = CAP,
-        care: Care = AT_ONCE,
-        through: str | None = None,
-    ) -> Plan:
-        """Return the effects of replaying these letters: the number of letters by verdict."""
-        ids, text = await self._chosen(query)
-        selected = await self.select(
-            ids, query=text, to=to, cap=cap, limit=limit, care=care, through=through
-        )
-        return selected.plan
-
-    async def select(
-        self,
-        ids: Sequence[str],
-        *,
-        query: str,
-        to: str | None = None,
-        cap: int = CAP,
-        limit: int | None = None,
-        care: Care = AT_ONCE,
-        more: bool = False,
-        through: str | None = None,
-    ) -> Selected:
-        """
-        Judge letters, and select those that a replay sends: `limit` at most.
-
-        Verdicts come first, then the limit; oldest sent first. `through` names the foreign
-        server that they go back to. Without it, that is the server that the first of them was
-        drained from, unless `to` is given.
-        """
-        return await select(
-            self._store,
-            await self._preflight(to, cap, through, ids),
-            ids,
-            query=query,
-            care=checked(care),
-            limit=limit,
-            most=MOST,
-            more=more,
-        )
-
-    async def verdicts(
-        self,
-        ids: Sequence[str],
-        *,
-        to: str | None = None,
-        cap: int = CAP,
-        limit: int | None = None,
-        care: Care = AT_ONCE,
-        through: str | None = None,
-    ) -> AsyncIterator[Sequence[LetterVerdict]]:
-        """
-        Yield the verdicts on these letters, some at a time.
-
-        With `limit`, only of those that `select` visits.
-        """
-        preflight = await self._preflight(to, cap, through, ids)
-        async for some in self._judged(preflight, ids, care=care, limit=limit):
-            yield some
-
-    async def _judged(
-        self, preflight: Preflight, ids: Sequence[str], *, care: Care, limit: int | None
-    ) -> AsyncIterator[Sequence[LetterVerdict]]:
-        async for letters, verdicts in judged(
-            self._store, preflight, ids, care=checked(care), limit=limit
-        ):
-            yield name_verdicts(letters, verdicts, preflight.to)
-
-    async def verdicts_page(
-        self,
-        ids: Sequence[str],
-        *,
-        after: int = 0,
-        size: int = 100,
-        to: str | None = None,
-        cap: int = CAP,
-        limit: int | None = None,
-        care: Care = AT_ONCE,
-        through: str | None = None,
-    ) -> LetterVerdicts:
-        """
-        Judge up to `size` of the letters, oldest sent first, those left out included.
-
-        `after` continues. `limit` counts the letters to send from this page on.
-        """
-        end = after + size
-        ordered = (await self._store.sent_order(ids))[:MOST]
-        preflight = await self._preflight(to, cap, through, ordered)
-        found: list[LetterVerdict] = []
-        async for some in self._judged(preflight, ordered[after:end], care=care, limit=limit):
-            found += some
-        return LetterVerdicts(tuple(found), end if end < len(ordered) else None)
-
-    async def verdicts_of(
-        self, campaign: Campaign, *, after: int = 0, limit: int = 100
-    ) -> LetterVerdicts:
-        """Return the current verdicts on some letters of a campaign, in sending order."""
-        page = await self._store.campaign_items(campaign.id, after=after, limit=limit)
-        ids = [item.letter_id for item in page.items]
-        found: list[LetterVerdict] = []
-        to, cap, through = campaign.to, campaign.cap, campaign.through
-        async for some in self.verdicts(ids, to=to, cap=cap, through=through):
-            found += some
-        return LetterVerdicts(tuple(found), page.after)
 
     async def start(
         self,
@@ -266,6 +143,67 @@ class Replay(Campaigns):
         With `hold` it is only planned: nothing is sent before somebody resumes it. `through` is
         the name of the foreign server that the letters go back to.
         """
+        campaign = self._new(
+            ids, by, query=query, to=to, cap=cap, rate=rate, care=care, hold=hold, through=through
+        )
+        await self._store.plan_replay(campaign, ids)
+        return campaign
+
+    async def freeze(
+        self,
+        ids: Sequence[str],
+        by: By,
+        *,
+        query: str,
+        to: str | None = None,
+        cap: int = CAP,
+        limit: int | None = None,
+        rate: float | None = None,
+        care: Care = AT_ONCE,
+        more: bool = False,
+        through: str | None = None,
+    ) -> Campaign:
+        """
+        Record a planned campaign over these letters, which are judged later by `judge_some`.
+
+        Its plan says how many of the letters are judged so far. Nothing is sent before
+        somebody starts it.
+        """
+        ordered = await self._store.sent_order(ids)
+        is_cut = more or len(ordered) > MOST
+        ordered = ordered[:MOST]
+        campaign = self._new(
+            ordered,
+            by,
+            query=query,
+            to=to,
+            cap=cap,
+            rate=rate,
+            care=care,
+            hold=True,
+            through=await self._way(to, through, ordered),
+        )
+        plan = KeptPlan(
+            total=len(ordered), limit=limit, more=is_cut, names_server=through is not None
+        )
+        campaign = structs.replace(campaign, plan=plan)
+        await self._store.freeze_replay(campaign, frozen_slices(ordered))
+        return campaign
+
+    def _new(
+        self,
+        ids: Sequence[str],
+        by: By,
+        *,
+        query: str,
+        to: str | None,
+        cap: int,
+        rate: float | None,
+        care: Care,
+        hold: bool,
+        through: str,
+    ) -> Campaign:
+        """Return a new campaign; raise ConfigError for limits that are out of range."""
         if not ids:
             raise NotFound("no letter matches, so there is nothing to replay")
         if not 1 <= cap <= HIGHEST_CAP:
@@ -279,7 +217,7 @@ class Replay(Campaigns):
             presume = care.presume_after
             presume = self._presume_after if presume is None else presume
             care = structs.replace(care, key_order=False, presume_after=presume)
-        campaign = Campaign(
+        return Campaign(
             id=self._dice.new_id(),
             query=query,
             created_at=self._clock.now(),
@@ -294,8 +232,6 @@ class Replay(Campaigns):
             care=checked(care),
             through=through,
         )
-        await self._store.plan_replay(campaign, ids)
-        return campaign
 
     async def run(
         self,
@@ -317,6 +253,8 @@ class Replay(Campaigns):
         that has passed.
         """
         campaign = await self.status(campaign_id)
+        identity = campaign.id
+        campaign = await self.plans.fill(campaign, lambda: self.status(identity))
         async with open_route(
             campaign, self._broker, self._ways, self._store, self._clock, ring=self._ring
         ) as route:
@@ -415,37 +353,6 @@ class Replay(Campaigns):
         if self._ways is None:
             return 0
         return await settle_all(self._store, self._clock, self._ways)
-
-    async def _way(self, to: str | None, through: str | None, ids: Sequence[str]) -> str:
-        """Return the server that letters go back to; empty: our own mailboxes."""
-        if through is not None or self._ways is None or to is not None or not ids:
-            return through or ""
-        first = await self._store.get(ids[:1])
-        origin = origin_of(first[0].message) if first else None
-        return (self._ways.way_of(origin.server) or "") if origin is not None else ""
-
-    async def _preflight(
-        self, to: str | None, cap: int, through: str | None, ids: Sequence[str]
-    ) -> Preflight:
-        way = await self._way(to, through, ids)
-        queues = None if way else await self._broker.queues()
-        return Preflight(
-            ways=self._ways,
-            through=way,
-            is_chosen=through is not None,
-            now=self._clock.now(),
-            cap=cap,
-            to=to,
-            mailboxes=None if queues is None else frozenset(queue.options.name for queue in queues),
-            ledger=None if way else self._ledger,
-            fits=None if way else self._fits,
-            order=self._store.review_order,
-        )
-
-    async def _chosen(self, query: str | Node) -> tuple[list[str], str]:
-        node = self._letters.understand(query)
-        ids = await self._letters.freeze(node, limit=WIDEST)
-        return ids, query if isinstance(query, str) else show(node)
 
     async def _ends_with(self, step: Step, watch: Watch, on_wait: Progress | None) -> bool:
         """Return whether sending ends now; otherwise wait and check again."""

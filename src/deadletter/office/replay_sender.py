@@ -63,6 +63,7 @@ class ReplaySender:
         self._lease = lease
         self._denied = denied
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._judging: dict[str, asyncio.Task[None]] = {}
         self._stop = asyncio.Event()
 
     @property
@@ -71,16 +72,18 @@ class ReplaySender:
         return frozenset(self._tasks)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Take over campaigns whose sender is gone, until `stop` is set."""
+        """Take over campaigns and plans that others left behind, until `stop` is set."""
         while not stop.is_set():
             with suppress(BackendError):  # it will be back, and so are we
                 await self.adopt()
+                await self.adopt_plans()
             await until(stop, self._lease / 2)
 
     async def close(self) -> None:
         """Finish the current batches; others take over the rest."""
         self._stop.set()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        tasks = [*self._tasks.values(), *self._judging.values()]
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def start(self, campaign: str, by: By, *, take_over: bool = False) -> Campaign:
         """
@@ -123,6 +126,57 @@ class ReplaySender:
         for id_, state in zip(left, held, strict=True):
             if state is LedgerState.PROCESSING:
                 await self.send(id_)
+
+    async def adopt_plans(self) -> None:
+        """Judge plans whose letters nobody judges."""
+        plans = await self._replay.latest(limit=_LATEST, only=CampaignState.PLANNED)
+        for one in plans:
+            if one.plan is not None and not one.plan.is_judged:
+                await self.judge(one.id)
+
+    async def judge(self, campaign: str) -> bool:
+        """
+        Judge the letters of a kept plan in the background.
+
+        Returns whether this process does; another one may be at it.
+        """
+        if campaign in self._judging:
+            return True
+        claim = await self._claim(_plan_key(campaign), self._lease)
+        if self._ledger is not None and claim is None:
+            return False
+        if campaign not in self._judging and not self._stop.is_set():
+            self._judging[campaign] = asyncio.create_task(self._judge(campaign))
+        return True
+
+    async def _judge(self, campaign: str) -> None:
+        claimed_at, failures = self._clock.monotonic(), 0
+        try:
+            while not self._stop.is_set():
+                try:
+                    if not await self._replay.judge_some(campaign):
+                        break
+                except (Conflict, NotFound):
+                    break
+                except Unavailable:
+                    await until(self._stop, _WAITS[min(failures, len(_WAITS) - 1)])
+                    failures += 1
+                    continue
+                failures = 0
+                if self._clock.monotonic() - claimed_at > self._lease / 3:
+                    claimed_at = self._clock.monotonic()
+                    if not await self._holds(_plan_key(campaign)):
+                        return
+            with suppress(BackendError):  # then the lease runs out by itself
+                await self._give_up(await self._claim(_plan_key(campaign), self._lease))
+        except Exception as error:  # noqa: BLE001 -- whatever it is, others are judged
+            text = f"{campaign}: {type(error).__name__}: {error}"
+            self._observe(LoopDied(mailbox="", loop="plan", text=redact(text)))
+        finally:
+            self._judging.pop(campaign, None)
+
+    async def _holds(self, campaign: str) -> bool:
+        return self._ledger is None or await self._claim(campaign, self._lease) is not None
 
     def _begin(self, campaign: str) -> None:
         if campaign not in self._tasks and not self._stop.is_set():
@@ -260,6 +314,10 @@ class ReplaySender:
 
     def _key(self, campaign: str) -> LedgerKey:
         return LedgerKey(_PLACE, campaign, holder=self._name)
+
+
+def _plan_key(campaign: str) -> str:
+    return f"{campaign}/plan"
 
 
 def _goes_on(campaign: Campaign) -> bool:

@@ -1,12 +1,12 @@
 """The replays of an office, as a person plans, starts and watches them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
-from deadletter.core.campaign import AT_ONCE, Campaign, Care
+from deadletter.core.campaign import AT_ONCE, Campaign, Care, Outcome, Verdict
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By, State, sources_of
 from deadletter.ports import LetterStore, ReplayItems, WaysBack
@@ -14,8 +14,10 @@ from deadletter.ports import LetterStore, ReplayItems, WaysBack
 from .batches import whole_letters
 from .outcomes import Confirmed, confirm_messages
 from .preflight import LetterVerdict, LetterVerdicts, Plan, target_of
-from .replay import CAP, Progress, Replay
+from .replay import Progress, Replay
+from .replay_plans import PlanWish
 from .replay_steps import PATIENCE
+from .replay_verdicts import CAP
 from .selection import Chosen, ReplayPage, Selected, check_not_elsewhere
 
 
@@ -67,6 +69,41 @@ class ReplaysProtocol(Protocol):
             hold: Only plan it: nothing is sent before `resume`.
         """
 
+    async def freeze(self, request: ReplayRequest) -> Campaign:
+        """
+        Record a planned replay at once, and judge its letters afterwards.
+
+        `Campaign.plan` says how many letters are judged. Over HTTP the server judges them;
+        here `judge` does. Nothing is sent before it is started.
+        """
+
+    async def judge(
+        self,
+        campaign_id: str,
+        *,
+        stop: asyncio.Event | None = None,
+        on_progress: Callable[[Campaign], None] | None = None,
+    ) -> Campaign:
+        """Judge the letters of a frozen replay; over HTTP, wait until the server has."""
+
+    async def kept_verdicts(
+        self, campaign_id: str, *, verdict: Verdict | None = None, after: int = 0, limit: int = 100
+    ) -> LetterVerdicts:
+        """Return verdicts on letters of a replay, in sending order; `after` continues."""
+
+    async def agree(
+        self, campaign_id: str, by: By, wish: PlanWish, *, expect: int | None = None
+    ) -> Campaign:
+        """
+        Change which verdicts a judged replay leaves out or includes; `resume` starts it.
+
+        Args:
+            campaign_id: The id of the replay, or the beginning of it.
+            by: Who starts it, and why.
+            wish: The verdicts to leave out and to include, and other precautions.
+            expect: Raise Conflict unless exactly this many letters would be sent.
+        """
+
     async def run(
         self,
         campaign_id: str,
@@ -114,8 +151,18 @@ class ReplaysProtocol(Protocol):
     async def cancel(self, campaign_id: str, by: By) -> Campaign:
         """End a replay. Letters that were not sent keep their state."""
 
-    async def outcomes(self, campaign_id: str, *, after: int = 0) -> ReplayItems:
-        """Return the outcomes of some letters, in sending order; `after` continues."""
+    async def outcomes(
+        self, campaign_id: str, *, after: int = 0, limit: int = 100, only: Collection[Outcome] = ()
+    ) -> ReplayItems:
+        """
+        Return the outcomes of some letters, in sending order.
+
+        Args:
+            campaign_id: The id of the replay.
+            after: The `after` of the previous page, to continue it.
+            limit: The most letters on the page.
+            only: Only letters with one of these outcomes.
+        """
 
     async def confirm(self, message_ids: Sequence[str], by: By) -> Confirmed:
         """Confirm that consumers have handled messages that were sent back to them."""
@@ -239,15 +286,63 @@ class Replays:
         )
         return await self.sender.status(campaign.id)  # now with its counts
 
+    async def freeze(self, request: ReplayRequest) -> Campaign:
+        """Record a planned replay whose letters `judge` judges afterwards."""
+        return await self.sender.freeze(
+            request.chosen.ids,
+            request.by,
+            query=request.chosen.said,
+            to=request.to,
+            cap=request.cap,
+            limit=request.limit,
+            rate=request.rate,
+            care=request.care,
+            more=request.chosen.more,
+            through=request.through,
+        )
+
+    async def judge(
+        self,
+        campaign_id: str,
+        *,
+        stop: asyncio.Event | None = None,
+        on_progress: Callable[[Campaign], None] | None = None,
+    ) -> Campaign:
+        """Judge the letters of a frozen replay, until all are judged or `stop` is set."""
+        is_more = True
+        while is_more and not (stop is not None and stop.is_set()):
+            is_more = await self.sender.judge_some(campaign_id)
+            if on_progress is not None:
+                on_progress(await self.sender.status(campaign_id))
+        return await self.sender.status(campaign_id)
+
+    async def kept_verdicts(
+        self, campaign_id: str, *, verdict: Verdict | None = None, after: int = 0, limit: int = 100
+    ) -> LetterVerdicts:
+        """Return verdicts on letters of a replay, in sending order; `after` continues."""
+        campaign = await self.sender.status(campaign_id)
+        return await self.sender.verdicts_of(campaign, verdict=verdict, after=after, limit=limit)
+
+    async def agree(
+        self, campaign_id: str, by: By, wish: PlanWish, *, expect: int | None = None
+    ) -> Campaign:
+        """Change which verdicts a judged replay leaves out or includes."""
+        return await self.sender.agree(campaign_id, by, wish, expect=expect)
+
     async def resume(
         self, campaign_id: str, by: By, *, rate: float | None = None, take_over: bool = False
     ) -> Campaign:
         """Continue a replay; `run` sends the rest, at another `rate` if it is given one."""
         return await self.sender.resume(campaign_id, by, take_over=take_over)
 
-    async def outcomes(self, campaign_id: str, *, after: int = 0, limit: int = 100) -> ReplayItems:
+    async def outcomes(
+        self, campaign_id: str, *, after: int = 0, limit: int = 100, only: Collection[Outcome] = ()
+    ) -> ReplayItems:
         """Return the outcomes of some letters, in sending order; `after` continues."""
-        return await self._store.campaign_items(campaign_id, after=after, limit=limit)
+        outcomes = frozenset(only) if only else None
+        return await self._store.campaign_items(
+            campaign_id, after=after, limit=limit, outcomes=outcomes
+        )
 
     async def confirm(
         self, message_ids: Sequence[str], by: By, *, sources: Sequence[str] = ()

@@ -31,6 +31,7 @@ from deadletter.ports import Clock, LetterStore
 from .batches import whole_letters
 from .letters import Letters
 from .preflight import Plan, Preflight, Tally
+from .replay_plans import check_judged
 from .replay_steps import LOOK
 
 
@@ -272,6 +273,8 @@ class Campaigns:
                 f"replay {campaign.id} was planned more than {PLAN_DAYS} days ago:"
                 " plan it again, to see what it would do now"
             )
+        if campaign.state is CampaignState.PLANNED:
+            check_judged(campaign)
         if campaign.state is CampaignState.RUNNING and not take_over:
             if not unsent(campaign):
                 raise Conflict(f"everything in replay {campaign.id} is sent already")

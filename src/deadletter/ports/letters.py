@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from deadletter.core.audit import Examined
 from deadletter.core.brake import KEPT, BrakeWindow
-from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
+from deadletter.core.campaign import Campaign, CampaignState, Outcome, PlanSlice, ReplayItem
 from deadletter.core.deaths import DeathCount, DeathFilter, FirstSeen
 from deadletter.core.grouping import GroupLimit, GroupRule, Regrouping, StatusCount
 from deadletter.core.letter import (
@@ -70,6 +70,16 @@ class Move(Struct, frozen=True, kw_only=True):
     ids: tuple[str, ...]
     old: frozenset[State]
     new: State
+
+
+class PlanChange(Struct, frozen=True, kw_only=True):
+    """A change of a kept plan: the campaign with it, other slices, and letters to add."""
+
+    campaign: Campaign  # only precautions, plan and approval are written
+    slices: dict[int, PlanSlice] = {}  # by place
+    add: tuple[str, ...] = ()  # ids of letters that the campaign sends
+    by: By | None = None  # then it is audited, with `detail`
+    detail: str = ""
 
 
 class ReplayNext(Struct, frozen=True, gc=False):
@@ -321,12 +331,44 @@ class LetterStore(Protocol):
         """
 
     async def campaign_items(
-        self, campaign: str, *, after: int = 0, limit: int = 100
+        self,
+        campaign: str,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        outcomes: frozenset[Outcome] | None = None,
     ) -> ReplayItems:
         """
         Return the items of a campaign, in sending order.
 
-        Purged letters are left out, so a page may be short although more follow.
+        With `outcomes`, only items that have one of these. Purged letters are left out, so a
+        page may be short although more follow.
+        """
+
+    async def freeze_replay(self, campaign: Campaign, slices: Sequence[PlanSlice]) -> None:
+        """
+        Keep a campaign with a plan whose letters have yet to be judged; audited.
+
+        Its letters are those of the slices, in sending order. It sends none of them before
+        `change_plan` adds them.
+        """
+
+    async def plan_slices(self, campaign: str, *, first: int, limit: int) -> Sequence[PlanSlice]:
+        """Return slices of a kept plan in order, from the place `first` on."""
+
+    async def change_plan(self, seen: Campaign, change: PlanChange) -> bool:
+        """
+        Change the kept plan of a campaign, in one transaction.
+
+        Returns False and changes nothing if plan or precautions are not as they were `seen`,
+        or if the campaign has ended.
+        """
+
+    async def approve_replay(self, campaign: str, by: By) -> None:
+        """
+        Record the second person who agrees to a planned campaign; audited.
+
+        Raises Conflict if the campaign is not planned, or was approved already.
         """
 
     async def campaigns(

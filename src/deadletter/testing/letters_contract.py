@@ -17,6 +17,7 @@ from .letters_bench import ANNA, OfficeBench, a_campaign, a_letter, tried_again
 from .letters_deaths import DeathsContract
 from .letters_filing import KeepingContract, OverflowContract, WindowsContract
 from .letters_grouping import GroupingContract, RegroupingContract, WaitingContract
+from .letters_plans import KeptPlansContract
 from .letters_replaying import ReplayingContract
 from .letters_returning import KeyOrderContract, RetellingContract, ReturningContract
 from .letters_reviewing import EditingContract, ReviewingContract
@@ -361,6 +362,7 @@ class LetterStoreContract(
     ReviewingContract,
     EditingContract,
     ReplayingContract,
+    KeptPlansContract,
     KeyOrderContract,
     ReturningContract,
     RetellingContract,

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 from msgspec.structs import replace
 
 from deadletter.core.audit import Examined, act
-from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
+from deadletter.core.campaign import Campaign, CampaignState, Outcome, PlanSlice, ReplayItem
 from deadletter.core.grouping import Asked, GroupLimit, GroupRule, Regrouping, check_standing
 from deadletter.core.letter import (
     By,
@@ -29,6 +29,7 @@ from deadletter.ports.letters import (
     Kept,
     KeyProgress,
     Move,
+    PlanChange,
     ReplayItems,
     ReplayNext,
     ReplaySettled,
@@ -36,7 +37,7 @@ from deadletter.ports.letters import (
     Resealed,
 )
 
-from . import campaigns, groups, letters, replays
+from . import campaigns, groups, letters, plans, replays
 from .filing import file_letters
 from .operations import CampaignFilter, Transaction
 from .outcomes import settle
@@ -243,10 +244,36 @@ class TransactionalLetters(ABC):
         await self.transact(lambda store: replays.report_sent(store, campaign, ids, now))
 
     async def campaign_items(
-        self, campaign: str, *, after: int = 0, limit: int = 100
+        self,
+        campaign: str,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        outcomes: frozenset[Outcome] | None = None,
     ) -> ReplayItems:
         """Return what became of a campaign's letters, in the order they go."""
-        return await self.look(lambda store: replays.campaign_items(store, campaign, after, limit))
+        return await self.look(
+            lambda store: replays.campaign_items(store, campaign, after, limit, outcomes)
+        )
+
+    async def freeze_replay(self, campaign: Campaign, slices: Sequence[PlanSlice]) -> None:
+        """Keep a campaign whose letters, in these slices, have yet to be judged; audited."""
+        now = self._clock.now()
+        await self.transact(lambda store: plans.freeze(store, campaign, slices, now))
+
+    async def plan_slices(self, campaign: str, *, first: int, limit: int) -> Sequence[PlanSlice]:
+        """Return slices of the kept plan of a campaign, from the place `first` on."""
+        return await self.look(lambda store: plans.read_slices(store, campaign, first, limit))
+
+    async def change_plan(self, seen: Campaign, change: PlanChange) -> bool:
+        """Change the kept plan of a campaign, unless it is not as it was `seen`."""
+        now = self._clock.now()
+        return await self.transact(lambda store: plans.change(store, seen, change, now))
+
+    async def approve_replay(self, campaign: str, by: By) -> None:
+        """Record the second person who agrees to a planned campaign; audited."""
+        now = self._clock.now()
+        await self.transact(lambda store: plans.approve(store, campaign, by, now))
 
     async def campaigns(
         self,

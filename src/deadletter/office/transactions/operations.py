@@ -292,6 +292,15 @@ class LetterOperations(LetterReads, Protocol):
     ) -> None:
         """Write another state of a campaign, and the principal that it runs as."""
 
+    async def rewrite_campaign(self, course: CampaignPosition, campaign: Campaign) -> None:
+        """Write the precautions, the plan and the approval of a campaign."""
+
+    async def write_slices(self, course: CampaignPosition, slices: Mapping[int, str]) -> None:
+        """Write slices of a kept plan by their place, new or again."""
+
+    async def find_slices(self, course: CampaignPosition, first: int, limit: int) -> list[str]:
+        """Return slices of a kept plan in order, from the place `first` on."""
+
     async def plan_items(
         self, course: CampaignPosition, campaign: Campaign, ids: Sequence[str]
     ) -> int:
@@ -381,8 +390,18 @@ class LetterOperations(LetterReads, Protocol):
     async def find_progress(self, course: CampaignPosition, limit: int) -> KeyProgress:
         """Return how far keys have come, and the sizes of the next `limit` ones."""
 
-    async def find_items(self, course: CampaignPosition, after: int, limit: int) -> ReplayItems:
-        """Return items of a campaign, in the order they go."""
+    async def find_items(
+        self,
+        course: CampaignPosition,
+        after: int,
+        limit: int,
+        outcomes: frozenset[Outcome] | None = None,
+    ) -> ReplayItems:
+        """
+        Return items of a campaign, in the order they go.
+
+        With `outcomes`, up to `limit` items that have one of these.
+        """
 
     async def find_replays(self, ids: Sequence[str]) -> list[ReplayItem]:
         """Return every part that letters had in campaigns, each letter's first to last."""

@@ -208,7 +208,11 @@ async def key_progress(store: LetterOperations, campaign: str, limit: int) -> Ke
 
 
 async def campaign_items(
-    store: LetterOperations, campaign: str, after: int, limit: int
+    store: LetterOperations,
+    campaign: str,
+    after: int,
+    limit: int,
+    outcomes: frozenset[Outcome] | None = None,
 ) -> ReplayItems:
-    """Return items of a campaign, in the order they go."""
-    return await store.find_items(await existing(store, campaign), after, limit)
+    """Return items of a campaign, in the order they go; with `outcomes`, only of these."""
+    return await store.find_items(await existing(store, campaign), after, limit, outcomes)

@@ -17,8 +17,9 @@ from deadletter.core.query.parse import MAX_TEXT
 from deadletter.office.letter_search import of_sources
 from deadletter.office.outcomes import Confirmed
 from deadletter.office.preflight import LetterVerdicts, Plan
-from deadletter.office.replay import CAP, FASTEST, HIGHEST_CAP
+from deadletter.office.replay import FASTEST, HIGHEST_CAP
 from deadletter.office.replay_sender import ReplaySender
+from deadletter.office.replay_verdicts import CAP
 from deadletter.office.replays import ReplayRequest
 from deadletter.office.selection import WIDEST, Chosen, ReplayPage, found_by
 from deadletter.ports import ReplayItems

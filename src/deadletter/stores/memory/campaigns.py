@@ -1,7 +1,7 @@
 """Campaigns over the letters of a shelf."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain, islice
 
@@ -70,6 +70,7 @@ class CourseUnderWay(Struct, kw_only=True):
     marks: Marks  # that its sum is made of
     sums: Counter[Outcome]
     items: list[Item] = []
+    slices: dict[int, str] = {}  # of its kept plan, by place
 
     def position(self) -> CampaignPosition:
         """The position of the campaign, as transactions see it."""
@@ -167,6 +168,25 @@ class Campaigns:
         """Write another state of a campaign, and the principal that it runs as."""
         under_way = self.courses[course.id]
         under_way.campaign = structs.replace(under_way.campaign, state=state, runs_as=runs_as)
+
+    async def rewrite_campaign(self, course: CampaignPosition, campaign: Campaign) -> None:
+        """Write the precautions, the plan and the approval of a campaign."""
+        under_way = self.courses[course.id]
+        under_way.campaign = structs.replace(
+            under_way.campaign,
+            care=campaign.care,
+            plan=campaign.plan,
+            approved_by=campaign.approved_by,
+        )
+
+    async def write_slices(self, course: CampaignPosition, slices: Mapping[int, str]) -> None:
+        """Write slices of a kept plan by their place, new or again."""
+        self.courses[course.id].slices |= slices
+
+    async def find_slices(self, course: CampaignPosition, first: int, limit: int) -> list[str]:
+        """Return slices of a kept plan in order, from the place `first` on."""
+        there = self.courses[course.id].slices
+        return [there[place] for place in range(first, first + limit) if place in there]
 
     async def finish_campaigns(self, campaigns: Collection[int]) -> None:
         """End running campaigns that have nothing left to wait for."""
@@ -329,9 +349,26 @@ class Campaigns:
         """Return how far keys have come, and the sizes of the next `limit` ones."""
         return self.courses[course.id].progress(limit)
 
-    async def find_items(self, course: CampaignPosition, after: int, limit: int) -> ReplayItems:
-        """Return items of a campaign, in the order they go."""
+    async def find_items(
+        self,
+        course: CampaignPosition,
+        after: int,
+        limit: int,
+        outcomes: frozenset[Outcome] | None = None,
+    ) -> ReplayItems:
+        """Return items of a campaign, in the order they go; with `outcomes`, only of these."""
         under_way, end = self.courses[course.id], after + limit
+        if outcomes is not None:
+            items = enumerate(under_way.items)
+            found = [(n, item) for n, item in items if n >= after and item.outcome in outcomes]
+            return ReplayItems(
+                tuple(
+                    _told(head, under_way.campaign, item)
+                    for _, item in found[:limit]
+                    if (head := self._head(item)) is not None
+                ),
+                found[limit][0] if len(found) > limit else None,
+            )
         return ReplayItems(
             tuple(
                 _told(head, under_way.campaign, item)

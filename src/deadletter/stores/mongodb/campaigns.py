@@ -1,9 +1,17 @@
 """Campaigns as a whole: made, listed, paused, ended, and letters added to them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from deadletter.core.campaign import Campaign, CampaignState, Outcome, campaign_of, campaign_row
+from deadletter.core.campaign import (
+    Campaign,
+    CampaignState,
+    Outcome,
+    campaign_of,
+    campaign_row,
+    written,
+    written_plan,
+)
 from deadletter.core.letter import State
 from deadletter.core.packing import sent_of
 from deadletter.core.query.search_step import left_off_nowhere
@@ -23,10 +31,17 @@ _ORDER: Final = dict.fromkeys(("seq", "sent", "sent_place", "message_id", "rest"
 # The fields of a campaign in its document, in the order of `campaign_row`.
 _FIELDS: Final = (
     *("_id", "query", "created", "actor", "reason", "owner", "runs_as", "state", "to", "rate"),
-    *("cap", "care", "through"),
+    *("cap", "care", "through", "plan", "approved_by"),
 )
 # Those that the first campaigns do not have.
-_LATER: Final = {"owner": "", "runs_as": "", "care": None, "through": ""}
+_LATER: Final = {
+    "owner": "",
+    "runs_as": "",
+    "care": None,
+    "through": "",
+    "plan": None,
+    "approved_by": "",
+}
 
 
 class CampaignTally:
@@ -164,6 +179,34 @@ class CampaignOperations(MongodbReads):
         """Write another state of a campaign, and the principal that it runs as."""
         tally = self._tallies[course.seq]
         tally.state, tally.runs_as = state, runs_as
+
+    async def rewrite_campaign(self, course: CampaignPosition, campaign: Campaign) -> None:
+        """Write the precautions, the plan and the approval of a campaign."""
+        plan = written_plan(campaign.plan)
+        changes = {
+            "care": written(campaign.care),
+            "plan": None if plan is None else stored(plan),
+            "approved_by": stored(campaign.approved_by),
+        }
+        await self._there.campaigns.update_one(
+            {"seq": course.seq}, {"$set": changes}, session=self._session
+        )
+
+    async def write_slices(self, course: CampaignPosition, slices: Mapping[int, str]) -> None:
+        """Write slices of a kept plan by their place, new or again."""
+        for place, contents in slices.items():
+            await self._there.slices.replace_one(
+                {"campaign": course.seq, "place": place},
+                {"campaign": course.seq, "place": place, "contents": contents},
+                upsert=True,
+                session=self._session,
+            )
+
+    async def find_slices(self, course: CampaignPosition, first: int, limit: int) -> list[str]:
+        """Return slices of a kept plan in order, from the place `first` on."""
+        asked = {"campaign": course.seq, "place": {"$gte": first, "$lt": first + limit}}
+        found = self._there.slices.find(asked, {"contents": 1}, session=self._session)
+        return [one["contents"] async for one in found.sort("place", 1)]
 
     async def finish_campaigns(self, campaigns: Collection[int]) -> None:
         """End running campaigns that have nothing left to wait for."""

@@ -260,8 +260,24 @@ class ReplayOperations(CampaignOperations):
         sizes = [1 + behind.get(one["letter"], 0) async for one in coming.limit(limit)]
         return KeyProgress(sum(behind.values()) - not_started, tuple(sizes[:limit]))
 
-    async def find_items(self, course: CampaignPosition, after: int, limit: int) -> ReplayItems:
-        """Return items of a campaign, in the order they go."""
+    async def find_items(
+        self,
+        course: CampaignPosition,
+        after: int,
+        limit: int,
+        outcomes: frozenset[Outcome] | None = None,
+    ) -> ReplayItems:
+        """Return items of a campaign, in the order they go; with `outcomes`, only of these."""
+        if outcomes is not None:
+            wanted = {
+                "campaign": course.seq,
+                "ordinal": {"$gte": after},
+                "outcome": {"$in": [outcome.value for outcome in outcomes]},
+            }
+            cursor = self._there.items.find(wanted, session=self._session)
+            some = await cursor.sort("ordinal").limit(limit + 1).to_list()
+            more = some[limit]["ordinal"] if len(some) > limit else None
+            return ReplayItems(tuple(await self._told(some[:limit])), more)
         end = after + limit
         asked = {"campaign": course.seq, "ordinal": {"$gte": after, "$lt": end}}
         found = self._there.items.find(asked, session=self._session).sort("ordinal")

@@ -58,6 +58,7 @@ class Collections(Struct, frozen=True):
     kinds: Collection  # how many groups were made in a day
     campaigns: Collection
     items: Collection
+    slices: Collection  # letters of kept plans, with their verdicts
     audit: Collection
     office: Collection
     ledger: Collection
@@ -78,6 +79,7 @@ _NAMES: Final = {
     "kinds": "dead_letter_group_kinds",
     "campaigns": "dead_letter_campaigns",
     "items": "dead_letter_campaign_items",
+    "slices": "dead_letter_campaign_slices",
     "audit": "dead_letter_audit",
     "office": "dead_letter_office",
     "ledger": "processed_events",
@@ -111,6 +113,7 @@ _INDEXES: Final[dict[str, list[IndexModel]]] = {
         _by("source", "last_seen", "_id", name="of_source"),
     ],
     "campaigns": [_by("seq", unique=True)],
+    "slices": [_by("campaign", "place", unique=True)],
     "items": [
         _by("campaign", "ordinal", unique=True),
         _by("letter", "campaign", unique=True),

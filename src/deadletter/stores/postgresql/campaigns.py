@@ -1,10 +1,18 @@
 """Campaigns as a whole: made, listed, paused, ended, and letters added to them."""
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from deadletter.core.campaign import Campaign, CampaignState, Outcome, campaign_of, campaign_row
+from deadletter.core.campaign import (
+    Campaign,
+    CampaignState,
+    Outcome,
+    campaign_of,
+    campaign_row,
+    written,
+    written_plan,
+)
 from deadletter.core.query.search_step import left_off_nowhere
 from deadletter.core.seals import MASK, ItemMoves, Marks, item_changes
 from deadletter.core.text import shown, stored
@@ -16,7 +24,8 @@ from .rows import legible, storable
 from .verification import PostgresqlReads
 
 _COLUMNS: Final = (
-    "id, query, created_at, actor, reason, owner, runs_as, state, mailbox, rate, cap, care, through"
+    "id, query, created_at, actor, reason, owner, runs_as, state, mailbox, rate, cap, care,"
+    " through, plan, approved_by"
 )
 _LATEST: Final = f"""
 SELECT seq, {_COLUMNS} FROM deadletter.campaigns
@@ -39,11 +48,23 @@ FROM deadletter.campaigns WHERE id = $1
 """
 _START: Final = f"""
 INSERT INTO deadletter.campaigns ({_COLUMNS})
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 ON CONFLICT (id) DO NOTHING
 """  # noqa: S608 -- made of constants
 _CHANGE: Final = """
 UPDATE deadletter.campaigns SET state = $1, runs_as = $2 WHERE seq = $3
+"""
+_REWRITE: Final = """
+UPDATE deadletter.campaigns SET care = $1, plan = $2, approved_by = $3 WHERE seq = $4
+"""
+_SLICE: Final = """
+INSERT INTO deadletter.campaign_slices (campaign, place, contents)
+SELECT $1, * FROM unnest($2::int[], $3::text[])
+ON CONFLICT (campaign, place) DO UPDATE SET contents = excluded.contents
+"""
+_SLICES: Final = """
+SELECT contents FROM deadletter.campaign_slices
+WHERE campaign = $1 AND place >= $2 AND place < $3 ORDER BY place
 """
 _FINISH: Final = """
 UPDATE deadletter.campaigns g SET state = 'done'
@@ -205,6 +226,20 @@ class CampaignOperations(PostgresqlReads):
     ) -> None:
         """Write another state of a campaign, and the principal that it runs as."""
         await self._connection.execute(_CHANGE, state, stored(runs_as), course.seq)
+
+    async def rewrite_campaign(self, course: CampaignPosition, campaign: Campaign) -> None:
+        """Write the precautions, the plan and the approval of a campaign."""
+        row = (written(campaign.care), written_plan(campaign.plan), campaign.approved_by)
+        await self._connection.execute(_REWRITE, *storable(row), course.seq)
+
+    async def write_slices(self, course: CampaignPosition, slices: Mapping[int, str]) -> None:
+        """Write slices of a kept plan by their place, new or again."""
+        await self._connection.execute(_SLICE, course.seq, [*slices], [*slices.values()])
+
+    async def find_slices(self, course: CampaignPosition, first: int, limit: int) -> list[str]:
+        """Return slices of a kept plan in order, from the place `first` on."""
+        rows = await self._connection.fetch(_SLICES, course.seq, first, first + limit)
+        return [contents for (contents,) in rows]
 
     async def finish_campaigns(self, campaigns: Collection[int]) -> None:
         """End running campaigns that have nothing left to wait for."""

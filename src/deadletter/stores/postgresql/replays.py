@@ -221,6 +221,9 @@ WHERE g.seq = $1 AND p.until > $2 AND p.first < $3
     AND p.first + w.place - 1 >= greatest($2, g.taken) AND p.first + w.place - 1 < $3
 ORDER BY ordinal
 """  # noqa: S608 -- made of constants
+_WITH_OUTCOME: Final = f"""
+SELECT * FROM ({_OF_CAMPAIGN}) AS t WHERE outcome = ANY($4) ORDER BY ordinal LIMIT $5
+"""  # noqa: S608 -- made of constants
 _WAITING_SINCE: Final = """
 SELECT l.source, min(i.taken_at) FROM deadletter.letter_marks m
 JOIN deadletter.letters l ON l.seq = m.letter
@@ -414,8 +417,16 @@ class ReplayOperations(CampaignOperations):
         sizes = await self._connection.fetch(_SIZES, course.seq, self.letters_of(plan))
         return KeyProgress(behind, tuple(1 + size for (size,) in sizes))
 
-    async def find_items(self, course: CampaignPosition, after: int, limit: int) -> ReplayItems:
-        """Return items of a campaign, in the order they go."""
+    async def find_items(
+        self,
+        course: CampaignPosition,
+        after: int,
+        limit: int,
+        outcomes: frozenset[Outcome] | None = None,
+    ) -> ReplayItems:
+        """Return items of a campaign, in the order they go; with `outcomes`, only of these."""
+        if outcomes is not None:
+            return await self._with_outcomes(course, after, limit, outcomes)
         end, size = after + limit, course.items
         rows = await self._connection.fetch(_OF_CAMPAIGN, course.seq, after, end)
         if course.keyed:
@@ -425,6 +436,23 @@ class ReplayOperations(CampaignOperations):
             size += await self._connection.fetchval(_HOW_MANY_WAIT, course.seq)
         items = tuple(item_of(legible(row[:12])) for row in rows)
         return ReplayItems(items, end if end < size else None)
+
+    async def _with_outcomes(
+        self, course: CampaignPosition, after: int, limit: int, outcomes: frozenset[Outcome]
+    ) -> ReplayItems:
+        wanted = [outcome.value for outcome in outcomes]
+        asked = (course.seq, after, course.items, wanted, limit + 1)
+        rows = [legible(row) for row in await self._connection.fetch(_WITH_OUTCOME, *asked)]
+        if len(rows) > limit:
+            return ReplayItems(tuple(item_of(row[:12]) for row in rows[:limit]), rows[limit][12])
+        items = tuple(item_of(row[:12]) for row in rows)
+        if Outcome.WAITING not in outcomes or not course.keyed:
+            return ReplayItems(items)
+        skipped, size = max(0, after - course.items), limit - len(rows)
+        found = await self._connection.fetch(_STILL_WAITING, course.seq, size + 1, skipped)
+        waiting = tuple(item_of(legible(row[:12])) for row in found[:size])
+        more = course.items + skipped + size if len(found) > size else None
+        return ReplayItems(items + waiting, more)
 
     async def find_replays(self, ids: Sequence[str]) -> list[ReplayItem]:
         """Return every part that letters had in campaigns, each letter's first to last."""

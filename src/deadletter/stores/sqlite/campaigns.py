@@ -1,9 +1,17 @@
 """Campaigns as a whole: made, listed, paused, ended, and letters added to them."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from deadletter.core.campaign import Campaign, CampaignState, Outcome, campaign_of, campaign_row
+from deadletter.core.campaign import (
+    Campaign,
+    CampaignState,
+    Outcome,
+    campaign_of,
+    campaign_row,
+    written,
+    written_plan,
+)
 from deadletter.core.query.search_step import left_off_nowhere
 from deadletter.core.seals import ItemMoves, item_changes
 from deadletter.office.transactions.operations import CampaignFilter, CampaignPosition
@@ -13,7 +21,8 @@ from .sql import fetch, ids, micros, numbers, shown, storable, stored, when, wri
 from .verification import SqliteReads
 
 _COLUMNS: Final = (
-    "id, query, created_at, actor, reason, owner, runs_as, state, mailbox, rate, cap, care, through"
+    "id, query, created_at, actor, reason, owner, runs_as, state, mailbox, rate, cap, care,"
+    " through, plan, approved_by"
 )
 _LATEST: Final = """
 SELECT * FROM campaigns
@@ -41,6 +50,14 @@ UPDATE campaigns SET state = 'done'
 WHERE seq IN (SELECT value FROM json_each(?)) AND state = 'running' AND NOT EXISTS (
     SELECT 1 FROM campaign_outcomes WHERE campaign = campaigns.seq AND n > 0
     AND outcome IN ('planned', 'waiting', 'sending', 'sent'))
+"""
+_REWRITE: Final = "UPDATE campaigns SET care = ?, plan = ?, approved_by = ? WHERE seq = ?"
+_SLICE: Final = (
+    "INSERT OR REPLACE INTO campaign_slices (campaign, place, contents) VALUES (?, ?, ?)"
+)
+_SLICES: Final = """
+SELECT contents FROM campaign_slices
+WHERE campaign = ? AND place >= ? AND place < ? ORDER BY place
 """
 _COUNT: Final = "INSERT INTO campaign_outcomes (campaign, outcome, n, marks, marks_key) VALUES"
 _COUNT_MORE: Final = f"""
@@ -133,6 +150,22 @@ class CampaignOperations(SqliteReads):
     ) -> None:
         """Write another state of a campaign, and the principal that it runs as."""
         self._connection.execute(_CHANGE, (state.value, stored(runs_as), course.seq))
+
+    async def rewrite_campaign(self, course: CampaignPosition, campaign: Campaign) -> None:
+        """Write the precautions, the plan and the approval of a campaign."""
+        care, plan = written(campaign.care), written_plan(campaign.plan)
+        row = (care, stored(plan), stored(campaign.approved_by), course.seq)
+        self._connection.execute(_REWRITE, row)
+
+    async def write_slices(self, course: CampaignPosition, slices: Mapping[int, str]) -> None:
+        """Write slices of a kept plan by their place, new or again."""
+        rows = [(course.seq, place, contents) for place, contents in slices.items()]
+        self._connection.executemany(_SLICE, rows)
+
+    async def find_slices(self, course: CampaignPosition, first: int, limit: int) -> list[str]:
+        """Return slices of a kept plan in order, from the place `first` on."""
+        span = (course.seq, first, first + limit)
+        return [contents for (contents,) in self._connection.execute(_SLICES, span)]
 
     async def finish_campaigns(self, campaigns: Collection[int]) -> None:
         """End running campaigns that have nothing left to wait for."""

@@ -171,6 +171,16 @@ CROSS JOIN letters l ON l.seq = i.letter
 WHERE g.seq = ? AND i.ordinal >= ? AND i.ordinal < ?
 ORDER BY i.ordinal
 """
+# Word by word what the index is limited to, or SQLite does not use it.
+_FEW: Final = "i.outcome IN ('failed', 'refused', 'held', 'unconfirmed')"
+_FAILED: Final = frozenset({Outcome.FAILED, Outcome.REFUSED, Outcome.HELD, Outcome.UNCONFIRMED})
+_WITH_OUTCOME: Final = f"""{_ITEM}, i.ordinal
+FROM campaigns g CROSS JOIN campaign_items i ON i.campaign = g.seq
+CROSS JOIN letters l ON l.seq = i.letter
+WHERE g.seq = :campaign AND i.ordinal >= :after AND {{few}}
+AND i.outcome IN (SELECT value FROM json_each(:outcomes))
+ORDER BY i.ordinal LIMIT :limit
+"""  # noqa: S608 -- all of it is ours
 _STILL_WAITING: Final = f"""{_WAITING}
 FROM campaigns g CROSS JOIN campaign_waiting w ON w.campaign = g.seq
 CROSS JOIN letters l ON l.seq = w.letter
@@ -338,8 +348,16 @@ class ReplayOperations(CampaignOperations):
         sizes = self._connection.execute(_SIZES, (course.seq, course.taken, end))
         return KeyProgress(behind, tuple(1 + size for (size,) in sizes))
 
-    async def find_items(self, course: CampaignPosition, after: int, limit: int) -> ReplayItems:
-        """Return items of a campaign, in the order they go."""
+    async def find_items(
+        self,
+        course: CampaignPosition,
+        after: int,
+        limit: int,
+        outcomes: frozenset[Outcome] | None = None,
+    ) -> ReplayItems:
+        """Return items of a campaign, in the order they go; with `outcomes`, only of these."""
+        if outcomes is not None:
+            return self._with_outcomes(course, after, limit, outcomes)
         end, size = after + limit, course.items
         rows = fetch(self._connection, _TOLD, _OF_CAMPAIGN, (course.seq, after, end))
         if course.keyed:
@@ -349,6 +367,27 @@ class ReplayOperations(CampaignOperations):
             rows += fetch(self._connection, _TOLD, _STILL_WAITING, some)
             size += waiting
         return ReplayItems(tuple(map(_item, rows)), end if end < size else None)
+
+    def _with_outcomes(
+        self, course: CampaignPosition, after: int, limit: int, outcomes: frozenset[Outcome]
+    ) -> ReplayItems:
+        select = _WITH_OUTCOME.format(few=_FEW if outcomes <= _FAILED else "true")
+        asked = {
+            "campaign": course.seq,
+            "after": after,
+            "outcomes": packed([outcome.value for outcome in outcomes]),
+            "limit": limit + 1,
+        }
+        rows = fetch(self._connection, f"{_TOLD}, ordinal", select, asked)
+        if len(rows) > limit:
+            return ReplayItems(tuple(map(_item, rows[:limit])), rows[limit][12])
+        if Outcome.WAITING not in outcomes or not course.keyed:
+            return ReplayItems(tuple(map(_item, rows)))
+        skipped, size = max(0, after - course.items), limit - len(rows)
+        some = (course.seq, size + 1, skipped)
+        waiting = fetch(self._connection, _TOLD, _STILL_WAITING, some)
+        items = tuple(map(_item, [*rows, *waiting[:size]]))
+        return ReplayItems(items, course.items + skipped + size if len(waiting) > size else None)
 
     async def find_replays(self, letters: Sequence[str]) -> list[ReplayItem]:
         """Return every part that letters had in campaigns, each letter's first to last."""
