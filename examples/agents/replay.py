@@ -19,7 +19,8 @@ from deadletter.core.ids import letter_id
 from deadletter.core.letter import OPEN, By, Changes, State
 from deadletter.core.letter import DeadLetter as Kept
 from deadletter.office.letters import Letters
-from deadletter.office.replay import CAP, Replay
+from deadletter.office.replay import Replay
+from deadletter.office.replay_verdicts import CAP
 from deadletter.ports import Ledger, LedgerClaim, LedgerKey, LedgerState
 
 from .backend import Backend

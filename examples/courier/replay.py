@@ -25,7 +25,8 @@ from deadletter.core.letter import By
 from deadletter.office.batches import whole_letters
 from deadletter.office.letters import Letters
 from deadletter.office.preflight import Preflight
-from deadletter.office.replay import CAP, Replay
+from deadletter.office.replay import Replay
+from deadletter.office.replay_verdicts import CAP
 from deadletter.ports import Engine, LetterStore
 from deadletter.system import SystemClock, SystemDice
 

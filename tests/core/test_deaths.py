@@ -32,9 +32,14 @@ from deadletter.testing.letters_bench import a_letter
 _names = st.sampled_from([*"abcdefgh", "x" * 500])
 _deaths = st.lists(
     st.builds(
-        lambda minutes, source, group, version: a_letter(
-            at=START + timedelta(minutes=minutes), source=source, fingerprint=group, version=version
-        ).head,
+        lambda minutes, source, group, version: (
+            a_letter(
+                at=START + timedelta(minutes=minutes),
+                source=source,
+                fingerprint=group,
+                version=version,
+            ).head
+        ),
         st.integers(-60 * 24, 60 * 24),
         _names,
         st.text(max_size=3) | st.integers(0, 99).map(str),
@@ -85,7 +90,9 @@ def test_a_flood_of_groups_and_versions_needs_few_counters() -> None:
 
     assert len(some) == COUNTERS_PER_STEP + 1
     assert sum(1 for key in some if key[3]) == GROUPS_PER_STEP
-    assert limit.counted(flood[:1], START) == {(FINE, int(START.timestamp()), "orders", "f-0", "v-0"): 1}
+    assert limit.counted(flood[:1], START) == {
+        (FINE, int(START.timestamp()), "orders", "f-0", "v-0"): 1
+    }
 
 
 def test_only_the_latest_steps_are_remembered() -> None:
@@ -207,6 +214,6 @@ def test_days_with_fewer_deaths_than_letters_are_reported() -> None:
     day = int(datetime(2026, 11, 18, tzinfo=UTC).timestamp())
     needed = {(day, "orders"): 412, (day, "mails"): 3, (day - DAY, "mails"): 1}
 
-    assert uncounted({(day, "orders"): 400, (day, "mails"): 5, (day - DAY, "mails"): 1}, needed) == [
-        "400 deaths of orders are counted on 2026-11-18, but 412 letters died then"
-    ]
+    assert uncounted(
+        {(day, "orders"): 400, (day, "mails"): 5, (day - DAY, "mails"): 1}, needed
+    ) == ["400 deaths of orders are counted on 2026-11-18, but 412 letters died then"]

@@ -8,8 +8,8 @@ import pytest
 from deadletter.core.campaign import Campaign, CampaignState, Care, Outcome, Verdict, unsent
 from deadletter.core.errors import Conflict
 from deadletter.core.letter import DeadLetter
-from deadletter.office.replay import Replay
 from deadletter.office import replay_plans
+from deadletter.office.replay import Replay
 from deadletter.office.replay_plans import FRESH, PlanWish, plan_of
 from deadletter.office.replay_sender import ReplaySender
 from deadletter.ports import Engine, LedgerKey, LedgerState, LetterStore, QueueOptions

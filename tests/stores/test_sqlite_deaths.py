@@ -110,9 +110,7 @@ async def test_a_crash_while_adding_up_loses_nothing(
     assert connection.execute("SELECT * FROM deaths").fetchall() == before
 
 
-async def test_a_file_of_an_earlier_version_counts_the_letters_it_has(
-    path: Path,
-) -> None:
+async def test_a_file_of_an_earlier_version_counts_the_letters_it_has(path: Path) -> None:
     now = datetime.now(UTC)
     clock = FakeClock(now)
     url = f"sqlite:///{path}"

@@ -228,7 +228,8 @@ class GroupLimit:
     """
     The limit of new groups per day, for each source, error type and frame.
 
-    `deaths` limits the counters of deaths over time, which groups multiply as well. It remembers existing groups, so that a store is asked only about others.
+    `deaths` limits the counters of deaths over time, which groups multiply as well. It
+    remembers existing groups, so that a store is asked only about others.
     """
 
     def __init__(self, per_day: int = GROUPS_PER_DAY) -> None:
