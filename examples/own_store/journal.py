@@ -26,6 +26,7 @@ CHANGES = (
     *("keep", "move", "note", "edit", "purge", "expire", "record", "reseal", "set_group"),
     *("regroup", "set_group_rules", "plan_replay", "set_campaign", "settle_replays"),
     *("release_windows", "take_replay", "sent_replay", "save_window", "signing_key"),
+    *("freeze_replay", "change_plan", "approve_replay"),
 )
 """The methods of a letter store that change something"""
 

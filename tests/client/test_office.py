@@ -17,7 +17,8 @@ from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By, Changes, DeadLetter, GroupStatus, State
 from deadletter.office.audit import AuditFilter
 from deadletter.office.letters_protocol import LettersProtocol
-from deadletter.office.office import GroupsProtocol, MailboxesProtocol, Office, OfficeProtocol
+from deadletter.office.office import Office
+from deadletter.office.office_protocol import GroupsProtocol, MailboxesProtocol, OfficeProtocol
 from deadletter.office.replays import ReplayRequest, ReplaysProtocol
 from deadletter.office.selection import found_by
 from deadletter.ports import QueueOptions

@@ -199,9 +199,9 @@ class LendingContract(ItemsBench):
             Rejection(RejectionReason.UNKNOWN, b),
             Rejection(RejectionReason.PARTITION),
             Rejection(RejectionReason.PARTITION),
-            None,
+            Rejection(RejectionReason.REPEATED, c),
         ]
-        assert payloads(await listed(store)) == [b"b"]
+        assert payloads(await listed(store)) == [b"b", b"c"]
 
     async def test_retries_of_one_call_are_judged_one_by_one(self, store: ItemStore) -> None:
         await store.create_queue(a_queue())
@@ -222,10 +222,10 @@ class LendingContract(ItemsBench):
             [],
             Rejection(RejectionReason.UNKNOWN, b),
             Rejection(RejectionReason.PARTITION),
-            [],
+            Rejection(RejectionReason.REPEATED, c),
         ]
-        assert payloads(await listed(store)) == [b"a", b"b", b"c"]
-        assert payloads((await leased(store)).items) == [b"b", b"c"]
+        assert payloads(await listed(store)) == [b"a", b"c", b"b"]
+        assert payloads((await leased(store)).items) == [b"b"]
 
     async def test_what_is_given_back_goes_to_the_tail_under_another_id(
         self, store: ItemStore

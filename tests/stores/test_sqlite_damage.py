@@ -25,6 +25,7 @@ from deadletter.ports import Engine
 from deadletter.stores.sqlite import audit as marks
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.wiring.engines import open_engine, opened
+from downgrade import downgrade
 
 _OWN = {
     "replays changed": ("UPDATE letters SET replays = 3 WHERE seq = {replayed}",),
@@ -187,20 +188,6 @@ async def test_a_process_without_the_key_is_noticed(engine: Engine) -> None:
     assert "mailbox orders" in await findings(engine)
 
 
-_BEFORE_KEYS = (
-    "ALTER TABLE campaigns DROP COLUMN through",
-    "ALTER TABLE campaign_items DROP COLUMN why",
-    "ALTER TABLE mailboxes DROP COLUMN marks_key",
-    "ALTER TABLE office DROP COLUMN marks_key",
-    "ALTER TABLE campaign_outcomes DROP COLUMN marks_key",
-    "ALTER TABLE campaign_outcomes DROP COLUMN marks",
-    "ALTER TABLE lease_queues DROP COLUMN limit_mode",
-    "ALTER TABLE items ADD COLUMN max_attempts INTEGER",
-    "CREATE TABLE item_origins (source_id TEXT)",
-    "PRAGMA user_version = 23",
-)
-
-
 async def test_a_filled_file_from_before_keyed_sums_is_migrated(path: Path) -> None:
     url = f"sqlite:///{path}"
     async with opened(url) as engine:
@@ -208,8 +195,7 @@ async def test_a_filled_file_from_before_keyed_sums_is_migrated(path: Path) -> N
         assert engine.letters is not None
         await furnish_keys(engine.letters)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        for statement in _BEFORE_KEYS:
-            connection.execute(statement)
+        downgrade(connection, 23)
 
     async with opened(url) as engine:
         assert not await findings(engine)

@@ -19,6 +19,7 @@ from deadletter.stores.sqlite.letter_operations import SqliteOperations
 from deadletter.testing.fakes import START, FakeClock, SeededDice
 from deadletter.testing.letters_bench import ANNA, a_letter, tried_again
 from deadletter.wiring.engines import open_engine
+from downgrade import downgrade
 
 _WRITES = [
     *("insert_letters", "rewrite_letters", "count_filed"),
@@ -122,10 +123,7 @@ async def test_a_file_of_an_earlier_version_counts_the_letters_it_has(path: Path
     await store.keep([a_letter(source="mails", at=now - timedelta(days=90))])
     await engine.close()
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("DROP TABLE deaths")
-        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'workers'").fetchone():
-            connection.execute("DROP TABLE workers")
-        connection.execute("PRAGMA user_version = 26")
+        downgrade(connection, 26)
 
     engine = await open_engine(url, clock=clock, dice=SeededDice(2))
     try:

@@ -131,7 +131,7 @@ async def test_verify_names_inconsistencies(
 async def test_letters_are_chosen_as_a_search_finds_them(
     store: SqliteLetters, query: str, limit: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deadletter.office.letters.MANY", 3)
+    monkeypatch.setattr("deadletter.office.letter_search.MANY", 3)
     await store.keep([a_letter() for _ in range(7)])
     heads = (await store.find(parse(query))).heads
 

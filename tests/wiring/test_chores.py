@@ -191,7 +191,7 @@ async def test_chores_are_as_the_settings_say(engine: Engine) -> None:
         engine, Settings(serve=Serve(retention_every=1.0), alerts=Alerts(targets=(target,)))
     )
 
-    assert usual.keys() == {"plans", "tidying", "sweep", "regroup", "outcomes"}
+    assert usual.keys() == {"plans", "tidying", "sweep", "regroup", "outcomes", "deaths"}
     assert more.keys() == {*usual, "alerts", "retention"}
 
 

@@ -27,7 +27,8 @@ from deadletter.core.letter import By
 from deadletter.core.message import Message
 from deadletter.core.redact import redact
 from deadletter.core.text import clean, clean_json, encode_document, is_word
-from deadletter.office.office import Office, OfficeProtocol
+from deadletter.office.office import Office
+from deadletter.office.office_protocol import OfficeProtocol
 from deadletter.ports import Clock, Engine
 from deadletter.settings import Settings, load_settings
 from deadletter.system import SystemClock, SystemDice

@@ -15,7 +15,7 @@ from deadletter.core.errors import ConfigError, Conflict
 from deadletter.core.letter import By, State
 from deadletter.office.batches import batched
 from deadletter.office.letters_protocol import LettersProtocol
-from deadletter.office.office import OfficeProtocol
+from deadletter.office.office_protocol import OfficeProtocol
 from deadletter.office.replay import FASTEST, HIGHEST_CAP
 from deadletter.office.replay_steps import PATIENCE
 from deadletter.office.replay_verdicts import CAP

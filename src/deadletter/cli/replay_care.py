@@ -21,7 +21,7 @@ from deadletter.core.campaign import (
 )
 from deadletter.core.errors import ConfigError
 from deadletter.core.text import clean, parse_duration
-from deadletter.office.office import OfficeProtocol
+from deadletter.office.office_protocol import OfficeProtocol
 from deadletter.office.outcomes import ITSELF, RESENT
 
 from .app import ExitCode

@@ -25,7 +25,7 @@ from deadletter.core.letter import LetterHead, State
 from deadletter.core.text import clean
 from deadletter.office.batches import batched
 from deadletter.office.letters_protocol import LettersProtocol
-from deadletter.office.office import OfficeProtocol
+from deadletter.office.office_protocol import OfficeProtocol
 from deadletter.office.preflight import Plan
 
 from .app import ExitCode
