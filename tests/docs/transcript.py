@@ -14,6 +14,7 @@ _VARIES = (
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "TIME"),
     (re.compile(r"\b\d+ (?:ms|s|min|h|d) ago\b|\bnow\b"), "AGO"),
     (re.compile(r"\bafter (?:less than )?\d+ (?:ms|s|min)\b"), "after SPAN"),
+    (re.compile(r"[▁-█]{8,} .* last 24 hours"), "DEATHS BY HOUR"),  # an hour may end meanwhile
     (re.compile(r"\bdesk:\d+"), "WORKER"),
     (re.compile(r"[\d,]+ MB"), "SIZE"),
     (re.compile(r"Python [\d.]+, SQLite [\d.]+, \w+"), "VERSIONS"),
