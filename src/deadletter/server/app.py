@@ -141,7 +141,7 @@ def build(context: ServerContext) -> Litestar:
             {
                 "context": context,
                 "answers": answers_of(context),
-                "console": open_console() if with_console else None,
+                "console": open_console(context.clock) if with_console else None,
             }
         ),
         dependencies={

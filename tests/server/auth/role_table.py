@@ -89,6 +89,14 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/sign-in"): None,
     ("POST", "/sign-in"): None,
     ("POST", "/sign-out"): READER,
+    ("POST", "/undo/{key}"): OPERATOR,
+    # console: groups
+    # console: letters
+    # console: letter
+    # console: replays
+    # console: overview, audit, report
+    # console: mailboxes, lent queues, intake
+    # console: access, system
     ("GET", "/static/{digest}/{name}"): None,
     # the queue server
     ("POST", "/v1/queue.produce"): OPERATOR,

@@ -16,7 +16,11 @@ from litestar.params import FromPath
 from msgspec import Struct
 
 _STATIC: Final = Path(__file__).parent / "static"
-_STYLES: Final = ("tokens", "base", "shell", "table", "form", "parts", "print")
+_STYLES: Final = (
+    *("tokens", "base", "shell", "table", "form", "parts"),
+    *("overview", "groups", "letters", "letter", "replays", "queues", "running"),
+    "print",
+)
 _SCRIPTS: Final = "js"
 _VENDORED: Final = ("htmx.min.js", "hx-ptag.min.js", "icons.svg")
 _KINDS: Final = {

@@ -1,7 +1,6 @@
 """The door: sign in with a token or a one-time code, sign out."""
 
 from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
 
 from litestar import Request, Response, get, post
 from litestar.exceptions import HTTPException, NotAuthorizedException, TooManyRequestsException
@@ -16,11 +15,10 @@ from deadletter.server.auth.hosts import refuse_tokens_in_urls, reject_other_ori
 from deadletter.server.auth.sessions import end_session, open_session
 from deadletter.server.context import Here
 
-from .pages import About, bare_page, redirect
+from .pages import LONGEST, About, bare_page, own_path, redirect
 
 _ABOUT: Final = About(title="Sign in")
 _LARGEST: Final = 16 * 1024  # bytes of a sign-in, because the caller is still unknown
-_LONGEST: Final = 2_000  # characters of an address to come back to
 _INVALID: Final = (
     "This token or code is not valid. It may have expired, or have been revoked; a code works once."
 )
@@ -37,7 +35,7 @@ class SignInPage(Struct, frozen=True, kw_only=True):
 async def show_sign_in(
     request: Request[Any, Any, Any],
     context: Here,
-    next: Annotated[str, QueryParameter(max_length=_LONGEST)] = "",
+    next: Annotated[str, QueryParameter(max_length=LONGEST)] = "",
 ) -> Response[bytes]:
     """Show the sign-in; lead those who are signed in to where they wanted to go."""
     refuse_tokens_in_urls(request)
@@ -74,19 +72,6 @@ async def sign_out(request: Request[Any, Any, Any], context: Here) -> Response[b
     """End the session."""
     cookie = await end_session(request, context, await caller(request))
     return redirect("/sign-in", cookies=[cookie])
-
-
-def own_path(shown: str) -> str:
-    """Return a path of this server to go to; the overview for everything else."""
-    is_path = shown.startswith("/") and not shown.startswith(("//", "/\\"))
-    if not is_path or not shown.isprintable() or not shown.isascii() or len(shown) > _LONGEST:
-        return "/"
-    if "\\" in shown or " " in shown:
-        return "/"
-    found = urlsplit(shown)
-    if found.scheme or found.netloc or found.path.startswith(("/sign-", "/api/", "/static/")):
-        return "/"
-    return shown
 
 
 async def _is_known(request: Request[Any, Any, Any]) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Final, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from jinja2 import Environment
 from litestar import Request, Response
@@ -30,6 +30,7 @@ from .assets import Assets, is_packed
 from .badges import Badges, load_badges
 from .notices import Notice, Notices
 from .screens import Screen, screens_for
+from .undo_keys import Undoing
 
 BEGAN: Final = "dlq_page_began"
 """Key in the state of a request: when it began."""
@@ -39,6 +40,8 @@ _HEADERS: Final = {
     "vary": "accept, accept-encoding, hx-request",
 }
 _LARGE: Final = 1_024  # bytes from which a page is compressed
+LONGEST: Final = 2_000
+"""Characters of an address to come back to."""
 _TAG: Final = "hx-ptag"
 _TIMES: Final = re.compile(r"(<time\b[^>]*>)[^<]*")
 _UNKNOWN: Final = Identity(name="", role=Role.READER)
@@ -50,6 +53,7 @@ class Console(Struct, frozen=True):
     environment: Environment
     assets: Assets
     notices: Notices
+    undoing: Undoing
     version: str
 
 
@@ -219,6 +223,25 @@ def path_to(*parts: str, **query: str) -> str:
     path = "/" + "/".join(quote(part, safe="") for part in parts)
     words = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items() if value)
     return f"{path}?{words}" if words else path
+
+
+def own_path(shown: str) -> str:
+    """Return a path of this server to go to; the overview for everything else."""
+    is_path = shown.startswith("/") and not shown.startswith(("//", "/\\"))
+    if not is_path or not shown.isprintable() or not shown.isascii() or len(shown) > LONGEST:
+        return "/"
+    if "\\" in shown or " " in shown:
+        return "/"
+    found = urlsplit(shown)
+    if found.scheme or found.netloc or found.path.startswith(("/sign-", "/api/", "/static/")):
+        return "/"
+    return shown
+
+
+def page_before(request: Request[Any, Any, Any]) -> str:
+    """Return the page that a form was on; the overview if the browser does not say."""
+    _, _, rest = request.headers.get("referer", "").partition("://")
+    return own_path("/" + rest.partition("/")[2])
 
 
 def _whom(request: Request[Any, Any, Any]) -> str:

@@ -5,13 +5,22 @@ from typing import Any, Final
 
 from litestar import Request
 
-from . import assets, door, overview
+from deadletter.ports import Clock
+
+from . import assets, door, overview, undo
 from .assets import load_assets
 from .gate import environment
+from .groups import routes as groups
+from .letter import routes as letter
+from .letters import routes as letters
 from .notices import Notices
 from .pages import BEGAN, Console
+from .queues import routes as queues
+from .replays import routes as replays
+from .running import routes as running
+from .undo_keys import Undoing
 
-_SCREENS: Final = (overview,)
+_SCREENS: Final = (overview, groups, letters, letter, replays, queues, running, undo)
 """The modules of all screens, each with its `routes`."""
 
 
@@ -20,11 +29,11 @@ def routes() -> list[Any]:
     return [route for module in (assets, door, *_SCREENS) for route in module.routes]
 
 
-def open_console() -> Console:
+def open_console(clock: Clock) -> Console:
     """Read templates and files of the console."""
     found = load_assets()
     names = {"asset": found.url}
-    return Console(environment(names), found, Notices(), version("deadletter"))
+    return Console(environment(names), found, Notices(), Undoing(clock), version("deadletter"))
 
 
 def note_start(request: Request[Any, Any, Any]) -> None:

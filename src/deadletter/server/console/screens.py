@@ -39,6 +39,53 @@ SCREENS: Final = (
         key="o",
         phone=True,
     ),
+    Screen(
+        name="groups",
+        title="Groups",
+        path="/groups",
+        icon="layers",
+        section="work",
+        key="g",
+        badge="groups",
+        phone=True,
+    ),
+    Screen(
+        name="letters",
+        title="Letters",
+        path="/letters",
+        icon="mail",
+        section="work",
+        key="l",
+        badge="letters",
+        phone=True,
+    ),
+    Screen(
+        name="replays",
+        title="Replays",
+        path="/replays",
+        icon="send",
+        section="work",
+        key="r",
+        badge="replays",
+        phone=True,
+    ),
+    Screen(
+        name="queues", title="Mailboxes", path="/queues", icon="inbox", section="queues", key="q"
+    ),
+    Screen(name="lent", title="Lent queues", path="/lent", icon="server", section="queues"),
+    Screen(name="intake", title="Intake", path="/intake", icon="download", section="queues"),
+    Screen(
+        name="audit", title="Audit", path="/audit", icon="scroll-text", section="running", key="a"
+    ),
+    Screen(
+        name="access",
+        title="Access",
+        path="/access",
+        icon="key-round",
+        section="running",
+        role=Role.ADMIN,
+    ),
+    Screen(name="system", title="System", path="/system", icon="gauge", section="running", key="s"),
 )
 """All screens, in the order of the navigation. A new screen adds itself here."""
 

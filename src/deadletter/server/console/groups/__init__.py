@@ -1,0 +1,1 @@
+"""Screens about groups: the list, one group, and acts on them."""

@@ -1,0 +1,1 @@
+"""Screens about one letter: its story and body, editing and comparing it."""

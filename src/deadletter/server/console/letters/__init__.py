@@ -1,0 +1,1 @@
+"""Screens about letters: the list and its search, and acts on many letters."""

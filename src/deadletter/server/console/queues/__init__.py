@@ -1,0 +1,1 @@
+"""Screens about mailboxes, lent queues and intake."""

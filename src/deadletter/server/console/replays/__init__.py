@@ -1,0 +1,1 @@
+"""Screens about replays: the list, planning one, and watching it."""

@@ -1,0 +1,1 @@
+"""Screens about the office itself: audit, access, system."""
