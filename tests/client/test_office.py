@@ -11,7 +11,7 @@ import pytest
 from client.serving import Served, beside
 from deadletter.client import Client
 from deadletter.client.office import RemoteOffice
-from deadletter.core.campaign import CampaignState, Outcome
+from deadletter.core.campaign import CampaignState, Outcome, Verdict
 from deadletter.core.deaths import By as DeathsBy
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By, Changes, DeadLetter, GroupStatus, State
@@ -19,6 +19,7 @@ from deadletter.office.audit import AuditFilter
 from deadletter.office.letters_protocol import LettersProtocol
 from deadletter.office.office import Office
 from deadletter.office.office_protocol import GroupsProtocol, MailboxesProtocol, OfficeProtocol
+from deadletter.office.replay_plans import PlanWish
 from deadletter.office.replays import ReplayRequest, ReplaysProtocol
 from deadletter.office.selection import found_by
 from deadletter.ports import QueueOptions
@@ -201,6 +202,34 @@ async def test_plans_that_nobody_starts_do_not_stay(
         (left,) = (await client.office.replays.page()).replays
 
     assert left.state is CampaignState.CANCELLED
+
+
+async def test_a_frozen_replay_is_judged_and_started_as_agreed(
+    office: OfficeProtocol, letters: list[DeadLetter]
+) -> None:
+    await office.mailboxes.create(QueueOptions(name="orders"), BY)
+    request = ReplayRequest(chosen=await office.choose("is:pending"), by=BY)
+    looks: list[int] = []
+
+    frozen = await office.replays.freeze(request)
+    judged = await office.replays.judge(frozen.id, on_progress=lambda now: looks.append(1))
+    ready = await office.replays.kept_verdicts(frozen.id, verdict=Verdict.READY, limit=2)
+    with pytest.raises(Conflict, match="not 9"):
+        await office.replays.agree(frozen.id, BY, PlanWish(), expect=9)
+    agreed = await office.replays.agree(
+        frozen.id, BY, PlanWish(leave_out=(Verdict.ORDERED,)), expect=3
+    )
+    await office.replays.resume(frozen.id, BY)
+    await office.replays.run(frozen.id)
+    sent = await office.replays.outcomes(frozen.id, only=[Outcome.SENT], limit=2)
+    failed = await office.replays.outcomes(frozen.id, only=[Outcome.FAILED])
+
+    assert (frozen.state, looks != []) == (CampaignState.PLANNED, True)
+    assert judged.plan is not None
+    assert judged.plan.verdicts == {Verdict.READY: 3}
+    assert (len(ready.letters), ready.after) == (2, 2)
+    assert agreed.care.skip == (Verdict.ORDERED,)
+    assert (len(sent.items), failed.items) == (2, ())
 
 
 async def test_mailboxes_are_made_changed_and_deleted(office: OfficeProtocol) -> None:

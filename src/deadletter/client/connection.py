@@ -1,7 +1,7 @@
 """Requests to a server: retries, responses and errors."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from types import TracebackType
@@ -131,7 +131,7 @@ def _phrase(status: int) -> str:
 
 
 T = TypeVar("T")
-Params = Mapping[str, str | int | bool | None]
+Params = Mapping[str, str | int | bool | Sequence[str] | None]
 
 API: Final = "/api/v1"
 ATTEMPTS: Final = 4
@@ -379,16 +379,19 @@ def _bearer(token: str) -> str:
     return f"Bearer {token}"
 
 
-def _query_params(params: Params | None) -> dict[str, str]:
+def _query_params(params: Params | None) -> dict[str, str | list[str]]:
     """Return the parameters that are not None, as text; booleans as in JSON."""
-    given = {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in (params or {}).items()
-        if value is not None
-    }
-    if len(urlencode(given)) > _LONGEST_QUERY:
+    given = {name: _parameter(value) for name, value in (params or {}).items() if value is not None}
+    length = len(urlencode(given, doseq=True))
+    if length > _LONGEST_QUERY:
         raise ConfigError(
-            f"the search takes {len(urlencode(given)):,} characters in a URL, and at most"
+            f"the search takes {length:,} characters in a URL, and at most"
             f" {_LONGEST_QUERY:,} are allowed: shorten it, such as to the beginning of an id"
         )
     return given
+
+
+def _parameter(value: str | int | bool | Sequence[str]) -> str | list[str]:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, str | int) else list(value)

@@ -2,18 +2,28 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from deadletter.core.campaign import AT_ONCE, Campaign, CampaignState, Care, unsent, unsettled
+from deadletter.core.campaign import (
+    AT_ONCE,
+    Campaign,
+    CampaignState,
+    Care,
+    Outcome,
+    Verdict,
+    unsent,
+    unsettled,
+)
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By
 from deadletter.office.outcomes import Confirmed
 from deadletter.office.preflight import LetterVerdict, LetterVerdicts, Plan
 from deadletter.office.replay import Progress
+from deadletter.office.replay_plans import PlanWish
 from deadletter.office.replay_steps import PATIENCE
 from deadletter.office.replay_verdicts import CAP
 from deadletter.office.replays import ReplayRequest
@@ -82,6 +92,61 @@ class Replays:
         )
         return await self._connection.post(f"{API}/replays/plan", body, Planned)
 
+    async def freeze(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        query: str | None = None,
+        free_text: bool = False,
+        limit: int | None = None,
+        expect: int | None = None,
+        to: str | None = None,
+        rate: float | None = None,
+        cap: int = CAP,
+        care: Care = AT_ONCE,
+        through: str | None = None,
+        reason: str = "",
+    ) -> Campaign:
+        """
+        Choose the letters of a replay at once; the server judges them in the background.
+
+        `Campaign.plan` says how many are judged so far. It can be started when all are.
+        """
+        body = _replay_body(
+            ids,
+            query,
+            free_text,
+            care,
+            limit=limit,
+            expect=expect,
+            to=to,
+            rate=rate,
+            cap=cap,
+            through=through,
+            reason=reason,
+        )
+        return await self._connection.post(f"{API}/replays/freeze", body, Campaign)
+
+    async def agree(
+        self,
+        name: str,
+        *,
+        leave_out: Iterable[Verdict] = (),
+        include: Iterable[Verdict] = (),
+        care: Care | None = None,
+        expect: int | None = None,
+        reason: str = "",
+    ) -> Campaign:
+        """Change which verdicts a judged replay leaves out or includes, before its start."""
+        body = {
+            "leave_out": list(leave_out),
+            "include": list(include),
+            "care": None if care is None else msgspec.to_builtins(care),
+            "expect": expect,
+            "reason": reason,
+        }
+        return await self._post(name, "agree", body)
+
     async def judge(
         self,
         ids: Iterable[str] | None = None,
@@ -121,15 +186,23 @@ class Replays:
         """Return one replay and its counts, by its id or the beginning of it."""
         return await self._connection.get(f"{API}/replays/{part(name)}", Campaign)
 
-    async def report(self, name: str, *, after: int = 0, limit: int = 100) -> ReplayItems:
+    async def report(
+        self, name: str, *, after: int = 0, limit: int = 100, only: Iterable[Outcome] = ()
+    ) -> ReplayItems:
         """Return the outcome of each letter of a replay, in sending order."""
         path = f"{API}/replays/{part(name)}/report"
-        return await self._connection.get(path, ReplayItems, after=after, limit=limit)
+        return await self._connection.get(
+            path, ReplayItems, after=after, limit=limit, outcome=[one.value for one in only]
+        )
 
-    async def verdicts(self, name: str, *, after: int = 0, limit: int = 100) -> LetterVerdicts:
-        """Return the verdict on each letter of a replay; `after` continues."""
+    async def verdicts(
+        self, name: str, *, verdict: Verdict | None = None, after: int = 0, limit: int = 100
+    ) -> LetterVerdicts:
+        """Return the verdict on each letter of a replay, or those of one; `after` continues."""
         path = f"{API}/replays/{part(name)}/verdicts"
-        return await self._connection.get(path, LetterVerdicts, after=after, limit=limit)
+        return await self._connection.get(
+            path, LetterVerdicts, verdict=verdict, after=after, limit=limit
+        )
 
     async def pause(self, name: str, *, reason: str = "") -> Campaign:
         """Stop sending until the replay is resumed."""
@@ -223,6 +296,47 @@ class RemoteReplays:
         del self._planned[replay.id]
         return replay
 
+    async def freeze(self, request: ReplayRequest) -> Campaign:
+        """Record a planned replay at once; the server judges its letters."""
+        return await self._replays.freeze(**_wish(request))
+
+    async def judge(
+        self,
+        campaign_id: str,
+        *,
+        stop: asyncio.Event | None = None,
+        on_progress: Callable[[Campaign], None] | None = None,
+    ) -> Campaign:
+        """Wait until the server has judged the letters of a replay, or `stop` is set."""
+
+        def is_over(now: Campaign) -> bool:
+            if on_progress is not None:
+                on_progress(now)
+            is_stopped = stop is not None and stop.is_set()
+            is_judged = now.plan is None or now.plan.is_judged
+            return is_stopped or is_judged or now.state is not CampaignState.PLANNED
+
+        return await self._replays.watch(campaign_id, is_over)
+
+    async def kept_verdicts(
+        self, campaign_id: str, *, verdict: Verdict | None = None, after: int = 0, limit: int = 100
+    ) -> LetterVerdicts:
+        """Return verdicts on letters of a replay, in sending order; `after` continues."""
+        return await self._replays.verdicts(campaign_id, verdict=verdict, after=after, limit=limit)
+
+    async def agree(
+        self, campaign_id: str, by: By, wish: PlanWish, *, expect: int | None = None
+    ) -> Campaign:
+        """Change which verdicts a judged replay leaves out or includes."""
+        return await self._replays.agree(
+            campaign_id,
+            leave_out=wish.leave_out,
+            include=wish.include,
+            care=wish.care,
+            expect=expect,
+            reason=by.reason,
+        )
+
     async def forget(self) -> None:
         """Cancel the replays that were planned only to see their verdicts."""
         for id_ in self._planned:
@@ -280,9 +394,11 @@ class RemoteReplays:
         """End a replay. Letters that were not sent keep their state."""
         return await self._replays.cancel(campaign_id, reason=by.reason)
 
-    async def outcomes(self, campaign_id: str, *, after: int = 0) -> ReplayItems:
+    async def outcomes(
+        self, campaign_id: str, *, after: int = 0, limit: int = 100, only: Collection[Outcome] = ()
+    ) -> ReplayItems:
         """Return the outcomes of some letters, in sending order; `after` continues."""
-        return await self._replays.report(campaign_id, after=after)
+        return await self._replays.report(campaign_id, after=after, limit=limit, only=only)
 
     async def confirm(self, message_ids: Sequence[str], by: By) -> Confirmed:
         """Confirm that consumers have handled messages that were sent back to them."""
@@ -311,22 +427,27 @@ class RemoteReplays:
         for known, planned in self._planned.values():
             if known == request:
                 return planned
-        chosen, count = request.chosen, len(request.chosen.ids)
-        found = bool(chosen.query)
-        planned = await self._replays.plan(
-            **_named(chosen),
-            limit=request.limit,
-            # Fails if the number changed in the meantime; with a limit it may differ.
-            expect=count if found and request.limit is None else None,
-            to=request.to,
-            rate=request.rate,
-            cap=request.cap,
-            care=request.care,
-            through=request.through,
-            reason=request.by.reason,
-        )
+        planned = await self._replays.plan(**_wish(request))
         self._planned[planned.replay.id] = request, planned
         return planned
+
+
+def _wish(request: ReplayRequest) -> dict[str, Any]:
+    """Return how a request to plan a replay names its letters, and how to send them."""
+    chosen = request.chosen
+    is_search = bool(chosen.query)
+    return {
+        **_named(chosen),
+        "limit": request.limit,
+        # Fails if the number changed in the meantime; with a limit it may differ.
+        "expect": len(chosen.ids) if is_search and request.limit is None else None,
+        "to": request.to,
+        "rate": request.rate,
+        "cap": request.cap,
+        "care": request.care,
+        "through": request.through,
+        "reason": request.by.reason,
+    }
 
 
 def _named(chosen: Chosen) -> dict[str, Any]:

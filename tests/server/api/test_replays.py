@@ -126,6 +126,64 @@ async def test_letters_that_a_plan_leaves_out_are_judged_as_well(
     assert stored["replays"] == []
 
 
+async def judged(api: Api, name: str) -> dict[str, Any]:
+    """Wait until the server has judged the letters of a frozen replay; return it."""
+    found: dict[str, Any] = {}
+
+    async def look() -> bool:
+        found.update((await api.get(f"/api/v1/replays/{name}")).json())
+        return bool(found["plan"]["is_judged"])
+
+    await eventually(look)
+    return found
+
+
+async def test_a_frozen_replay_is_judged_in_the_background_and_started_as_agreed(
+    api: Api, context: ServerContext
+) -> None:
+    await context.engine.broker.create(QueueOptions(name="orders"))
+    secret = make_letter(9, headers={"authorization": "x"})
+    await context.store.keep([*make_letters(3), secret])
+
+    answer = await api.post("/api/v1/replays/freeze", json={"query": "*", "expect": 4})
+    name = answer.json()["id"]
+    plan = (await judged(api, name))["plan"]
+    path = f"/api/v1/replays/{name}"
+    risky = (await api.get(f"{path}/verdicts", params={"verdict": "credentials"})).json()
+    wish = {"leave_out": ["credentials"], "expect": 4}
+    wrong = await api.post(f"{path}/agree", json=wish)
+    agreed = await api.post(f"{path}/agree", json=wish | {"expect": 3})
+    early = await api.post(f"{path}/start", json={"expect": 4})
+    started = await api.post(f"{path}/start", json={"expect": 3})
+    await is_sent(api, name, 3)
+
+    assert (answer.status_code, answer.json()["state"]) == (201, "planned")
+    assert plan["verdicts"] == {"ready": 3, "credentials": 1}
+    assert [one["letter_id"] for one in risky["letters"]] == [secret.id]
+    assert (wrong.status_code, early.status_code) == (409, 409)
+    assert (agreed.json()["care"]["skip"], started.json()["state"]) == (["credentials"], "running")
+    assert (await context.store.counts())["orders"][State.PENDING] == 1
+
+
+async def test_the_report_of_a_replay_can_be_narrowed_to_outcomes(
+    api: Api, context: ServerContext
+) -> None:
+    letters = make_letters(3)
+    await context.store.keep(letters)
+    name = (await api.post("/api/v1/replays", json={"query": "*", "expect": 3})).json()["replay"]
+    await is_sent(api, name["id"], 3)
+    await context.store.settle_replays([ReplaySettled(letters[0].id, 1, Outcome.CONFIRMED)])
+    path = f"/api/v1/replays/{name['id']}/report"
+
+    handled = (await api.get(path, params={"outcome": ["confirmed", "presumed"]})).json()
+    failed = (await api.get(path, params={"outcome": "failed"})).json()
+    unknown = await api.get(path, params={"outcome": "lost"})
+
+    assert [one["letter_id"] for one in handled["items"]] == [letters[0].id]
+    assert failed["items"] == []
+    assert unknown.status_code == 400
+
+
 async def test_a_replay_can_be_paused_resumed_and_cancelled(
     api: Api, context: ServerContext
 ) -> None:

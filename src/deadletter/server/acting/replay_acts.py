@@ -8,6 +8,7 @@ from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By
 from deadletter.core.text import many
 from deadletter.office.preflight import Plan
+from deadletter.office.replay_plans import PlanWish
 from deadletter.office.replay_sender import ReplaySender
 from deadletter.office.replays import ReplayRequest
 from deadletter.office.selection import Selected, check_not_elsewhere
@@ -40,6 +41,32 @@ async def plan(context: ServerContext, who: Identity, request: ReplayRequest) ->
     selected = await judge(context, who, request)
     campaign = await context.office.replays.begin(request, hold=True, selected=selected)
     return Planned(replay=campaign, plan=selected.plan, sendable=selected.plan.sendable)
+
+
+async def freeze(
+    context: ServerContext, who: Identity, sender: ReplaySender, request: ReplayRequest
+) -> Campaign:
+    """Record a planned replay at once; its letters are judged in the background."""
+    check_role(who, Role.OPERATOR)
+    check_target(context, who, request.to)
+    check_source(context, request.through)
+    campaign = await context.office.replays.freeze(request)
+    await sender.judge(campaign.id)
+    return campaign
+
+
+async def agree(
+    context: ServerContext,
+    who: Identity,
+    name: str,
+    wish: PlanWish,
+    *,
+    reason: str = "",
+    expect: int | None = None,
+) -> Campaign:
+    """Change which verdicts a judged replay leaves out or includes, before its start."""
+    campaign = await _find_to_change(context, who, name)
+    return await context.office.replays.agree(campaign.id, who.by(reason), wish, expect=expect)
 
 
 async def start_plan(
@@ -81,11 +108,19 @@ async def start(
 ) -> Campaign:
     """Start a replay that waits for it; `expect` is the number of letters it must have."""
     campaign = await _find_to_change(context, who, name)
-    size = sum(campaign.counts.values())
+    size = _size(campaign)
     if expect is not None and expect != size:
         raise Conflict(f"the replay has {many(size, 'letter')}, not {expect:,}")
     check_target(context, who, campaign.to)
     return await sender.start(campaign.id, who.by(reason))
+
+
+def _size(campaign: Campaign) -> int:
+    """Return how many letters a replay has; of a plan that was judged, how many it sends."""
+    plan = campaign.plan
+    if plan is not None and not plan.added:
+        return plan.sendable(campaign.care)
+    return sum(campaign.counts.values())
 
 
 async def pause(context: ServerContext, who: Identity, name: str, *, reason: str = "") -> Campaign:

@@ -25,7 +25,15 @@ from msgspec import Struct, structs
 from deadletter.core.access import IssuedToken, Role, TokenView
 from deadletter.core.attempts import Attempt
 from deadletter.core.brake import BrakeKind, BrakeWindow, WindowState
-from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem, Verdict
+from deadletter.core.campaign import (
+    Campaign,
+    CampaignState,
+    Care,
+    KeptPlan,
+    Outcome,
+    ReplayItem,
+    Verdict,
+)
 from deadletter.core.deaths import By, DeathCount
 from deadletter.core.failure import Reason, Trouble
 from deadletter.core.ids import letter_id
@@ -150,6 +158,19 @@ _CAMPAIGN: Final = Campaign(
     state=CampaignState.RUNNING,
     rate=50.0,
     counts={Outcome.PLANNED: 2, Outcome.SENT: 1},
+)
+_FROZEN: Final = structs.replace(
+    _CAMPAIGN,
+    state=CampaignState.PLANNED,
+    plan=KeptPlan(
+        total=3,
+        judged=3,
+        is_judged=True,
+        judged_at=_AT,
+        verdicts={Verdict.READY: 2, Verdict.CREDENTIALS: 1},
+        targets={Verdict.READY: {"orders": 2}, Verdict.CREDENTIALS: {"orders": 1}},
+    ),
+    counts={},
 )
 _VERDICTS: Final = LetterVerdicts(
     (LetterVerdict(letter_id=_ID, source="orders", target="orders", verdict=Verdict.READY),), 100
@@ -289,6 +310,11 @@ EXAMPLES: Final[dict[str, Example]] = {
         Regrouped(group=_GROUP, moved=12), {"reason": "not the same after all"}
     ),
     "plan_replay": Example(_PLAN, _REPLAY_BODY),
+    "freeze_replay": Example(_FROZEN, _REPLAY_BODY),
+    "agree_to_plan": Example(
+        structs.replace(_FROZEN, care=Care(skip=(Verdict.CREDENTIALS,))),
+        {"leave_out": ["credentials"], "expect": 2} | _WHY,
+    ),
     "start_replay": Example(_PLAN, _REPLAY_BODY),
     "list_replays": Example(ReplayPage((_CAMPAIGN,), after=_REPLAY)),
     "get_replay": Example(_CAMPAIGN),

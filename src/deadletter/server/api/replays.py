@@ -9,7 +9,7 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta, Struct, structs
 
 from deadletter.core.access import Role
-from deadletter.core.campaign import Campaign, Care
+from deadletter.core.campaign import Campaign, Care, Included, Outcome, Skipped, Verdict
 from deadletter.core.letter import By
 from deadletter.core.query import ast, parse
 from deadletter.core.query.fields import pattern
@@ -18,6 +18,7 @@ from deadletter.office.letter_search import of_sources
 from deadletter.office.outcomes import Confirmed
 from deadletter.office.preflight import LetterVerdicts, Plan
 from deadletter.office.replay import FASTEST, HIGHEST_CAP
+from deadletter.office.replay_plans import PlanWish
 from deadletter.office.replay_sender import ReplaySender
 from deadletter.office.replay_verdicts import CAP
 from deadletter.office.replays import ReplayRequest
@@ -72,6 +73,13 @@ Through: TypeAlias = Annotated[
 ]
 
 
+OneVerdict: TypeAlias = Annotated[
+    Verdict | None, QueryParameter(description="Only letters with this verdict.")
+]
+Outcomes: TypeAlias = Annotated[
+    list[Outcome] | None,
+    QueryParameter(max_items=len(Outcome), description="Only letters with one of these outcomes."),
+]
 MessageIds: TypeAlias = Annotated[
     tuple[Annotated[str, Meta(min_length=1, max_length=2_000)], ...],
     Meta(min_length=1, max_length=1_000),
@@ -112,6 +120,23 @@ class Start(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: Reason = ""
 
 
+class Agreement(Start, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    Changes to a plan whose verdicts somebody has seen.
+
+    `expect` is the number of letters that would be sent then.
+    """
+
+    leave_out: Skipped = ()
+    include: Included = ()
+    care: Careful | None = None  # other precautions; null: as planned
+
+    def wish(self) -> PlanWish:
+        """Return the changes."""
+        care = None if self.care is None else Care(**structs.asdict(self.care))
+        return PlanWish(leave_out=self.leave_out, include=self.include, care=care)
+
+
 class Resume(Why, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options for continuing a replay."""
 
@@ -135,6 +160,20 @@ async def plan_replay(
     """
     found = await choose(context, who, searching, data, to_replay=True)
     return await replay_acts.plan(context, who, data.request(found, who.by(data.reason)))
+
+
+@post("/replays/freeze", guards=ACT)
+async def freeze_replay(
+    context: Here, who: Who, searching: Searches, sender: Sender, data: JSONBody[ReplayOptions]
+) -> Campaign:
+    """
+    Choose the letters of a replay at once, and judge them in the background.
+
+    For many letters. `plan` of the replay says how many are judged so far, and what the
+    verdicts are; it can be started when all are.
+    """
+    found = await choose(context, who, searching, data, to_replay=True)
+    return await replay_acts.freeze(context, who, sender, data.request(found, who.by(data.reason)))
 
 
 @post("/replays", guards=ACT)
@@ -165,6 +204,14 @@ async def list_replays(
 async def get_replay(context: Here, who: Who, name: Name) -> Campaign:
     """Return one replay and its counts."""
     return await replay_acts.find(context, who, name)
+
+
+@post("/replays/{name:str}/agree", guards=ACT, status_code=200)
+async def agree_to_plan(context: Here, who: Who, name: Name, data: JSONBody[Agreement]) -> Campaign:
+    """Change which verdicts a judged replay leaves out or includes, before its start."""
+    return await replay_acts.agree(
+        context, who, name, data.wish(), reason=data.reason, expect=data.expect
+    )
 
 
 @post("/replays/{name:str}/start", guards=ACT, status_code=200)
@@ -229,20 +276,40 @@ async def judge_letters(
 
 @get("/replays/{name:str}/verdicts", guards=READ)
 async def list_verdicts(
-    context: Here, who: Who, name: Name, after: Position = 0, limit: Limit = 100
+    context: Here,
+    who: Who,
+    name: Name,
+    *,
+    verdict: OneVerdict = None,
+    after: Position = 0,
+    limit: Limit = 100,
 ) -> LetterVerdicts:
-    """Return the current verdict of each letter of a replay, in sending order."""
+    """
+    Return the verdict on each letter of a replay, in sending order.
+
+    Those of a replay that was frozen are kept with it; of others they are the current ones.
+    """
     campaign = await replay_acts.find(context, who, name)
-    return await context.office.replays.sender.verdicts_of(campaign, after=after, limit=limit)
+    return await context.office.replays.sender.verdicts_of(
+        campaign, verdict=verdict, after=after, limit=limit
+    )
 
 
 @get("/replays/{name:str}/report", guards=READ)
 async def report_replay(
-    context: Here, who: Who, name: Name, after: Position = 0, limit: Limit = 100
+    context: Here,
+    who: Who,
+    name: Name,
+    *,
+    outcome: Outcomes = None,
+    after: Position = 0,
+    limit: Limit = 100,
 ) -> ReplayItems:
     """Return the outcome of each letter of a replay, in sending order."""
     campaign = await replay_acts.find(context, who, name)
-    return await context.office.replays.outcomes(campaign.id, after=after, limit=limit)
+    return await context.office.replays.outcomes(
+        campaign.id, after=after, limit=limit, only=outcome or ()
+    )
 
 
 @post("/confirmations", guards=ACT, status_code=200)
@@ -259,10 +326,12 @@ async def confirm_messages(context: Here, who: Who, data: JSONBody[Confirmation]
 
 routes: Final[list[Any]] = [
     plan_replay,
+    freeze_replay,
     judge_letters,
     start_replay,
     list_replays,
     get_replay,
+    agree_to_plan,
     start_planned,
     pause_replay,
     resume_replay,
