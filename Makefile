@@ -24,7 +24,7 @@ $(READY): requirements.lock pyproject.toml hatch_build.py src/deadletter/stores/
 setup: $(READY) ## the virtual environment, pinned and hashed
 	@echo "ready: $(BIN)/dlq --help"
 
-run: $(READY) ## a living demo: a small shop whose orders fail in instructive ways
+run: $(READY) ## a living demo: a small shop whose orders fail in instructive ways, with the console beside it
 	@$(BIN)/python examples/shop/demo.py
 
 serve: $(READY) ## a server on the store of the demo, with access on

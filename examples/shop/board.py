@@ -61,8 +61,12 @@ class Board:
         self.is_quiet = waiting == 0
         self._follow()
 
-    def view(self, width: int) -> RenderableType:
-        """All of it, for a terminal."""
+    def title(self) -> RenderableType:
+        """What happens just now."""
+        return Panel(Text(self.caption, "bold"), title="the shop", border_style="blue")
+
+    def view(self) -> RenderableType:
+        """Mailboxes, problems and the latest events, for a terminal."""
         mailboxes = Table(box=box.SIMPLE_HEAD, expand=True, title="Mailboxes")
         for name in ("mailbox", "waiting", "running", "handled", "buried"):
             mailboxes.add_column(name, justify="left" if name == "mailbox" else "right")
@@ -84,10 +88,7 @@ class Board:
             problems.add_row(str(group.open), Text(error, "red"), text)
         latest = Group(*self._latest) if self._latest else Text("…", "dim")
         return Group(
-            Panel(Text(self.caption, "bold"), title="the shop", border_style="blue"),
-            mailboxes,
-            Panel(latest, title="latest", height=11, border_style="dim"),
-            problems,
+            mailboxes, problems, Panel(latest, title="latest", height=11, border_style="dim")
         )
 
     def farewell(self, place: Path) -> RenderableType:

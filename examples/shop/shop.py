@@ -28,7 +28,8 @@ def tell(event: Event) -> None:
 
 
 NOTEBOOK = os.environ.get("SHOP_EVENTS")
-app = App(f"sqlite:///{HERE}/shop.db", version="1.7", observe=tell)
+VERSION = os.environ.get("SHOP_VERSION", "1.7")
+app = App(f"sqlite:///{HERE}/shop.db", version=VERSION, observe=tell)
 
 
 class Order(Struct):
@@ -71,7 +72,7 @@ async def charge(order: Order, context: Context) -> None:
         raise TimeoutError(f"the bank did not answer for order {order.id}")
     if order.kind == "broke":
         raise InsufficientFunds(f"insufficient funds for order {order.id}")
-    if order.kind == "bug":
+    if order.kind == "bug" and VERSION == "1.7":  # fixed in 1.8
         raise KeyError("vat_rate")
     if order.kind == "killer":
         os._exit(1)  # a segfault in some C library would look the same
