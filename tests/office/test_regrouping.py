@@ -9,7 +9,8 @@ from deadletter.core import grouping as regrouping
 from deadletter.core.errors import NotFound
 from deadletter.core.failure.fingerprint import of_head
 from deadletter.core.letter import DeadLetter, GroupStatus, Standing
-from deadletter.office.groups import get_group, regroup_all, regroup_some
+from deadletter.office.groups import get_group
+from deadletter.office.regrouping import regroup_all, regroup_some
 from deadletter.ports import LetterStore
 from office.making import BY, NOW, make_letter
 
@@ -90,8 +91,19 @@ async def test_the_first_death_with_a_line_inherits_what_was_said(store: LetterS
     assert group.standing.status is GroupStatus.MUTED
 
 
-async def test_an_old_name_says_what_became_of_its_letters(store: LetterStore) -> None:
+async def test_an_old_name_leads_to_the_group_of_all_its_letters(store: LetterStore) -> None:
     await store.keep([of("order 1 is unknown", 1)])
+    await regroup_all(store, BY)
+
+    (name,) = await names(store)
+    assert (await get_group(store, OLD)).fingerprint == name
+    assert (await get_group(store, OLD, sources=["orders"])).fingerprint == name
+    with pytest.raises(NotFound, match="there is no group"):
+        await get_group(store, OLD, sources=["mails"])
+
+
+async def test_an_old_name_says_what_became_of_its_letters(store: LetterStore) -> None:
+    await store.keep([of("order 1 is unknown", 1), of("no such customer", 2)])
     await regroup_all(store, BY)
 
     with pytest.raises(NotFound, match=f"group {OLD} is gone: 1 letter to 2-"):

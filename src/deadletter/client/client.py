@@ -17,7 +17,15 @@ from deadletter.core.letter import AuditEntry, GroupStatus, State
 from deadletter.office.archive import SealCheck
 from deadletter.office.archive_import import TakenIn
 from deadletter.office.audit import EVERY_ENTRY, AuditFilter
-from deadletter.office.groups import GroupCounts, GroupLine, GroupPage, Regrouped, RuleLine
+from deadletter.office.group_versions import GroupVersions
+from deadletter.office.groups import (
+    GroupCounts,
+    GroupLine,
+    GroupOrder,
+    GroupPage,
+    Regrouped,
+    RuleLine,
+)
 from deadletter.office.mailboxes import Outage, Released
 from deadletter.office.stats import Stats
 from deadletter.office.variants import Variants
@@ -207,16 +215,20 @@ class Groups:
         source: str | None = None,
         status: GroupStatus | None = None,
         everything: bool = False,
+        text: str = "",
+        order: GroupOrder = GroupOrder.LARGEST,
         limit: int = 100,
         after: str | None = None,
     ) -> GroupPage:
-        """Return groups, those with most open letters first; `after` continues a page."""
+        """Return groups, by default the largest first; `after` continues a page."""
         return await self._connection.get(
             f"{API}/groups",
             GroupPage,
             source=source,
             status=status,
             everything=everything,
+            text=text or None,
+            order=order,
             limit=limit,
             after=after,
         )
@@ -233,6 +245,10 @@ class Groups:
         """Return what the letters of a group have in common, and where they differ."""
         return await self._connection.get(f"{API}/groups/{part(name)}/variants", Variants)
 
+    async def versions(self, name: str) -> GroupVersions:
+        """Return the versions in which messages died of a group, and those that came after."""
+        return await self._connection.get(f"{API}/groups/{part(name)}/versions", GroupVersions)
+
     async def set_status(
         self,
         name: str,
@@ -241,6 +257,7 @@ class Groups:
         owner: str | None = None,
         until: datetime | None = None,
         version: str = "",
+        note: str | None = None,
         reason: str = "",
     ) -> GroupLine:
         """Set the status of a group: ongoing, snoozed, resolved or muted."""
@@ -249,6 +266,7 @@ class Groups:
             "owner": owner,
             "until": until,
             "version": version,
+            "note": note,
             "reason": reason,
         }
         path = f"{API}/groups/{part(name)}/standing"

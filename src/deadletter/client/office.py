@@ -19,7 +19,15 @@ from deadletter.office.archive_import import TakenIn, checked, taken_before
 from deadletter.office.audit import EVERY_ENTRY, AuditFilter
 from deadletter.office.deaths import NAMES, DeathChart, Mark
 from deadletter.office.exports import write_sheet
-from deadletter.office.groups import GroupCounts, GroupLine, GroupPage, Regrouped, RuleLine
+from deadletter.office.group_versions import GroupVersions
+from deadletter.office.groups import (
+    GroupCounts,
+    GroupLine,
+    GroupOrder,
+    GroupPage,
+    Regrouped,
+    RuleLine,
+)
 from deadletter.office.mailboxes import Outage, Released
 from deadletter.office.selection import Chosen, choose_letters
 from deadletter.office.stats import Stats
@@ -48,12 +56,20 @@ class RemoteGroups:
         source: str | None = None,
         status: GroupStatus | None = None,
         everything: bool = False,
+        text: str = "",
+        order: GroupOrder = GroupOrder.LARGEST,
         limit: int = 100,
         after: str | None = None,
     ) -> GroupPage:
-        """Return groups, those with most open letters first."""
+        """Return groups, by default those with most open letters first."""
         return await self._groups.list(
-            source=source, status=status, everything=everything, limit=limit, after=after
+            source=source,
+            status=status,
+            everything=everything,
+            text=text,
+            order=order,
+            limit=limit,
+            after=after,
         )
 
     async def get(self, name: str) -> GroupLine:
@@ -68,6 +84,10 @@ class RemoteGroups:
         """Return what the letters of a group have in common, and where they differ."""
         return await self._groups.variants(name)
 
+    async def versions(self, name: str) -> GroupVersions:
+        """Return the versions in which messages died of a group, and those that came after."""
+        return await self._groups.versions(name)
+
     async def set_status(
         self,
         name: str,
@@ -77,10 +97,11 @@ class RemoteGroups:
         owner: str | None = None,
         until: datetime | None = None,
         version: str = "",
+        note: str | None = None,
     ) -> GroupLine:
         """Set the status of a group: resolve, snooze, mute or assign it."""
         return await self._groups.set_status(
-            name, status, owner=owner, until=until, version=version, reason=by.reason
+            name, status, owner=owner, until=until, version=version, note=note, reason=by.reason
         )
 
     async def merge(self, into: str, others: Sequence[str], by: By) -> Regrouped:

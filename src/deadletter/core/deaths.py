@@ -100,6 +100,20 @@ class DeathFilter(Struct, frozen=True, kw_only=True):
         return int(self.step.total_seconds())
 
 
+class VersionDeaths(Struct, frozen=True, kw_only=True, gc=False):
+    """
+    The deaths of a group in one version of the application; its version may be unknown, "".
+
+    `first` and `last` are the beginnings of the steps in which they were counted.
+    """
+
+    group: str
+    version: str
+    n: int
+    first: datetime
+    last: datetime
+
+
 class FirstSeen(Struct, frozen=True):
     """When a version of an application was first seen at a mailbox."""
 

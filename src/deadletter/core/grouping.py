@@ -23,6 +23,7 @@ from .deaths import DeathLimit
 from .errors import ConfigError
 from .failure.fingerprint import OLD, current
 from .letter import AuditEntry, By, DeadLetter, Group, GroupStatus, LetterHead, Standing
+from .query.fields import fold
 from .query.search_step import group_place, place_of_group
 from .query.versions import Seen, compare
 
@@ -31,6 +32,9 @@ HIDDEN: Final = frozenset({GroupStatus.SNOOZED, GroupStatus.MUTED})
 
 SAID: Final = frozenset(GroupStatus) - {GroupStatus.NEW, GroupStatus.REGRESSED}
 """The states that a person can set; the other states follow from events."""
+
+SEARCHED: Final = ("error_type", "text", "frame", "code", "owner")
+"""The fields of a group and its standing that a search for a text looks into."""
 
 _PLACE: Final = ("open", "total", "last_seen", "fingerprint")  # as in GroupPlace
 LONGEST_NOTE: Final = 4_000
@@ -51,6 +55,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     only_open: bool
     statuses: frozenset[GroupStatus] | None
     named: str
+    text: str
     largest_first: bool
     after: str | None
     limit: int
@@ -68,9 +73,20 @@ class Asked(Struct, frozen=True, kw_only=True):
             return None
         return group_place(self.after)[-len(self.order) :]
 
+    @property
+    def pattern(self) -> str:
+        """The text that `SEARCHED` must contain, folded; empty: any."""
+        return fold(self.text.strip())
+
     def place(self, group: Group) -> tuple[int | datetime | str, ...]:
         """Return the place of a group in this order."""
         return place_of_group(group)[-len(self.order) :]
+
+
+def mentions(group: Group, pattern: str) -> bool:
+    """Return whether a field of the group contains a text, see `Asked.pattern`."""
+    fields = (group.error_type, group.text, group.frame, group.code, group.standing.owner or "")
+    return any(pattern in fold(one) for one in fields)
 
 
 def check_standing(standing: Standing) -> None:

@@ -1,8 +1,8 @@
 """Groups of letters with the same cause: listing, status, merging and splitting."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
@@ -10,14 +10,7 @@ from msgspec.structs import replace
 
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.failure import Trouble
-from deadletter.core.failure.fingerprint import (
-    OLD,
-    VERSION,
-    is_old,
-    is_own_frame,
-    of_head,
-    split_name,
-)
+from deadletter.core.failure.fingerprint import of_head, split_name
 from deadletter.core.grouping import (
     HIDDEN,
     GroupRule,
@@ -29,20 +22,13 @@ from deadletter.core.grouping import (
     overflow_of,
     target_of,
 )
-from deadletter.core.letter import (
-    By,
-    DeadLetter,
-    Group,
-    GroupStatus,
-    LetterHead,
-    Standing,
-    still_open,
-)
-from deadletter.core.query.ast import All, Node, Op, Term, leaves
-from deadletter.core.query.fields import literal
+from deadletter.core.letter import By, DeadLetter, Group, GroupStatus, Standing, still_open
+from deadletter.core.query.ast import Node, Term, leaves
 from deadletter.core.query.parse import first_word, parse, show
 from deadletter.core.query.search_step import group_cursor, place_of_group
 from deadletter.ports import Clock, LetterStore
+
+from .regrouping import BATCH, letters_of, obey_rules
 
 LISTED: Final = frozenset(GroupStatus) - HIDDEN
 
@@ -71,8 +57,15 @@ class GroupLine(Struct, frozen=True, kw_only=True):
     overflow: bool = False  # too many different texts: their letters are in one group
 
 
+class GroupOrder(StrEnum):
+    """The orders of a list of groups."""
+
+    LARGEST = "largest"  # most open letters first
+    LATEST = "latest"  # latest death first
+
+
 class GroupPage(Struct, frozen=True):
-    """A page of groups, those with most open letters first; `after` continues it."""
+    """A page of groups; `after` continues it in the same order."""
 
     groups: tuple[GroupLine, ...]
     after: str | None = None
@@ -85,15 +78,19 @@ async def list_groups(
     sources: Sequence[str] = (),
     status: GroupStatus | None = None,
     everything: bool = False,
+    text: str = "",
+    order: GroupOrder = GroupOrder.LARGEST,
     limit: int = 100,
     after: str | None = None,
 ) -> GroupPage:
     """
-    Return groups, those with most open letters first.
+    Return groups, by default those with most open letters first.
 
     By default these are groups with open letters that are neither snoozed nor muted; with a
-    status, all of that status. With `source` or `sources`, only groups of these mailboxes.
+    status, all of that status. With `source` or `sources`, only groups of these mailboxes; with
+    `text`, only those whose error, place, code or owner contains it.
     """
+    largest_first = order is GroupOrder.LARGEST
     statuses = None if everything else LISTED
     found = [
         group
@@ -102,12 +99,13 @@ async def list_groups(
             source=name,
             only_open=not everything and status is None,
             statuses=statuses if status is None else frozenset({status}),
-            largest_first=True,
+            text=text,
+            largest_first=largest_first,
             limit=limit + 1,  # is there more?
             after=after,
         )
     ]
-    found.sort(key=place_of_group, reverse=True)
+    found.sort(key=lambda one: place_of_group(one)[0 if largest_first else 2 :], reverse=True)
     opened = await _open(store, source)
     return GroupPage(
         tuple(_line(group, opened) for group in found[:limit]),
@@ -151,17 +149,38 @@ async def get_group(store: LetterStore, name: str, *, sources: Sequence[str] = (
     ]
     exact = [group for group in found if group.fingerprint == bare]
     if not found:
-        rules = {} if sources else await store.group_rules()
-        if bare in rules and (target := merged_into(bare, rules)) != bare:
-            return await get_group(store, target)
-        gone = [] if sources else await store.audit(target=bare)
-        if became := [one.detail for one in gone if one.action == "regroup"]:
+        if (successor := await _successor(store, bare, sources)) is not None:
+            return successor
+        became = [] if sources else await _became(store, bare)
+        if became:
             raise NotFound(f"group {bare} is gone: {', '.join(became[-3:])}")
         raise NotFound(f"there is no group {bare[:40]!r}; `dlq groups --all` shows all")
     if len(found) > 1 and not exact:
         some = ", ".join(group.fingerprint for group in found[:3])
         raise Conflict(f"several groups begin with {bare}: {some}; give more of it")
     return (exact or found)[0]
+
+
+async def _successor(store: LetterStore, name: str, sources: Sequence[str]) -> Group | None:
+    """Return the group that all letters of one that is gone belong to now."""
+    rules = await store.group_rules()
+    seen: set[str] = set()
+    while name not in seen:
+        seen.add(name)
+        to = {merged_into(name, rules)} - {name}
+        to = to or {detail.rpartition(" to ")[2] for detail in await _became(store, name)}
+        if len(to) != 1:
+            return None
+        (name,) = to
+        found = await store.groups(only_open=False, named=name, limit=1)
+        if found and found[0].fingerprint == name:
+            return found[0] if not sources or found[0].source in sources else None
+    return None
+
+
+async def _became(store: LetterStore, name: str) -> list[str]:
+    entries = await store.audit(target=name)
+    return [one.detail for one in entries if one.action == "regroup"]
 
 
 async def line_of(store: LetterStore, name: str, *, sources: Sequence[str] = ()) -> GroupLine:
@@ -180,19 +199,21 @@ async def say(
     owner: str | None = None,
     until: datetime | None = None,
     version: str = "",
+    note: str | None = None,
 ) -> Group:
     """
     Set the standing of a group; its owner stays unless `owner` is given.
 
-    The reason becomes the group's note; without one, the note stays. A resolved group becomes
-    `regressed` when a letter dies of it later, in `version` or a newer one if that is given.
+    The reason becomes the group's note unless `note` is given; without both, it stays. A
+    resolved group becomes `regressed` when a letter dies of it later, in `version` or a newer
+    one if that is given.
     """
     group = await get_group(store, name)
     standing = Standing(
         status=status,
         since=clock.now(),
         owner=group.standing.owner if owner is None else owner.strip() or None,
-        note=by.reason.strip() or group.standing.note,
+        note=(by.reason.strip() or group.standing.note) if note is None else note.strip(),
         until=until,
         version=version.strip(),
     )
@@ -227,142 +248,6 @@ def _line(group: Group, everything: int) -> GroupLine:
         total=group.total,
         share=group.open / everything if everything else 0.0,
         overflow=is_overflow(group.fingerprint),
-    )
-
-
-# Regrouping after an upgrade, a batch at a time.
-# Each batch is one transaction, and the rest is read from the office itself: a chore that
-# is killed continues where it stopped. It also finishes interrupted merges.
-
-BATCH: Final = 500  # letters in one transaction
-_PAGE: Final = 500  # groups looked at in one go
-_LATEST: Final = 1_000  # groups that letters without a line may belong to
-
-CHORE: Final = By("dlq serve", f"fingerprint version {VERSION}")
-
-
-async def regroup_some(store: LetterStore, by: By = CHORE, *, batch: int = BATCH) -> int:
-    """Move a batch of letters to their groups; return the number moved, 0 at the end."""
-    rules = await store.group_rules()
-    for name in rules:
-        is_merged = any(not rule.query for rule in rules[name])
-        if is_merged and (moved := await obey_rules(store, name, rules, by, batch)):
-            return moved
-    for beginning in OLD:
-        after: str | None = None
-        while groups := await store.groups(
-            only_open=False, named=beginning, limit=_PAGE, after=after
-        ):
-            for group in groups:
-                has_old = group.counts and is_old(group.fingerprint)
-                if has_old and (moved := await _renew(store, group, rules, by, batch)):
-                    return moved
-            after = group_cursor(groups[-1])
-    return await _adopt(store, rules, by, batch)
-
-
-async def regroup_all(store: LetterStore, by: By = CHORE, *, batch: int = BATCH) -> int:
-    """Move every letter to its group; return the number moved."""
-    total = 0
-    while moved := await regroup_some(store, by, batch=batch):
-        total += moved
-    return total
-
-
-async def letters_of(
-    store: LetterStore, name: str, limit: int, query: Node | None = None
-) -> list[LetterHead]:
-    """Return some letters of a group that match a search, newest first."""
-    group = Term("group", Op.IS, (literal(name),))
-    node: Node = group if query is None else All((group, query))
-    heads: list[LetterHead] = []
-    after: str | None = None
-    while len(heads) < limit:
-        page = await store.find(node, limit=limit - len(heads), after=after)
-        heads += page.heads
-        after = page.after
-        if after is None:
-            break
-    return heads
-
-
-async def obey_rules(store: LetterStore, name: str, rules: Rules, by: By, batch: int) -> int:
-    """Move a batch of letters out of a group that was merged into another."""
-    heads = await letters_of(store, name, batch)
-    return await store.regroup(await _moves(store, name, {name: heads}, rules), by)
-
-
-async def _renew(store: LetterStore, group: Group, rules: Rules, by: By, batch: int) -> int:
-    to: defaultdict[str, list[LetterHead]] = defaultdict(list)
-    for head in await letters_of(store, group.fingerprint, batch):
-        # The frame is part of an old fingerprint: all its letters have the same.
-        to[of_head(head, group.frame)].append(head)
-    moves = await _moves(store, group.fingerprint, to, rules)
-    return await store.regroup(moves, by)
-
-
-async def _adopt(store: LetterStore, rules: Rules, by: By, batch: int) -> int:
-    """
-    Move letters whose frame has no line to the group of their cause that has one.
-
-    Groups named after a frame of this package get the name without it.
-
-    Letters of older versions have a frame without a line. The first new death of their cause
-    has it, and inherits their standing.
-    """
-    latest = await store.groups(only_open=False, limit=_LATEST)
-    for group in latest:
-        by_version = group.fingerprint.startswith(f"{VERSION}-")
-        if group.counts and by_version and is_own_frame(group.frame):
-            if of_head(_as_head(group), group.frame) == group.fingerprint:
-                continue  # its first letter is old, its name is not
-            if moved := await _renew(store, group, rules, by, batch):
-                return moved
-    without = {
-        group.fingerprint
-        for group in latest
-        if group.counts and group.frame and "#" not in group.frame
-    }
-    for group in reversed(latest if without else ()):
-        frame, line, _ = group.frame.partition("#")
-        if not line or is_overflow(group.fingerprint):  # of many causes, not of one
-            continue
-        old = of_head(_as_head(group), frame)
-        if old in without and old != group.fingerprint:
-            heads = await letters_of(store, old, batch)
-            ids = tuple(head.id for head in heads)
-            move = Regrouping(old=old, new=group.fingerprint, ids=ids)
-            if moved := await store.regroup([move], by):
-                return moved
-    return 0
-
-
-async def _moves(
-    store: LetterStore, old: str, to: Mapping[str, Sequence[LetterHead]], rules: Rules
-) -> list[Regrouping]:
-    ids: defaultdict[str, list[str]] = defaultdict(list)
-    for name, heads in to.items():
-        if name not in rules:
-            ids[name] += [head.id for head in heads]
-            continue
-        for letter in await store.get([head.id for head in heads]):
-            ids[target_of(letter, rules, name)].append(letter.id)
-    return [
-        Regrouping(old=old, new=new, ids=tuple(some)) for new, some in ids.items() if new != old
-    ]
-
-
-def _as_head(group: Group) -> LetterHead:
-    return LetterHead(
-        id="",
-        message_id="",
-        source=group.source,
-        error_type=group.error_type,
-        error_text=group.text,
-        trouble=group.trouble,
-        code=group.code,
-        first_failed_at=group.first_seen,
-        dead_at=group.last_seen,
     )
 
 

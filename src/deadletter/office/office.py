@@ -39,10 +39,12 @@ from .archive_import import TakenIn, take_in_archive
 from .audit import EVERY_ENTRY, AuditFilter, latest_entries
 from .deaths import NAMES, DeathChart, Mark, chart_deaths, find_marks
 from .exports import write_sheet
-from .groups import GroupCounts, GroupLine, GroupPage, Regrouped, RuleLine
+from .group_versions import GroupVersions, group_versions
+from .groups import GroupCounts, GroupLine, GroupOrder, GroupPage, Regrouped, RuleLine
 from .letters import Letters
 from .mailboxes import Outage, Released
 from .preflight import Fits
+from .regrouping import CHORE, regroup_all
 from .replay import Replay
 from .replays import OtherServers, Replays
 from .retention import ABANDONED, KEEP, Retention
@@ -67,16 +69,20 @@ class Groups:
         sources: Sequence[str] = (),
         status: GroupStatus | None = None,
         everything: bool = False,
+        text: str = "",
+        order: GroupOrder = GroupOrder.LARGEST,
         limit: int = 100,
         after: str | None = None,
     ) -> GroupPage:
-        """Return groups, those with most open letters first; with `sources` only of these."""
+        """Return groups, by default the largest first; with `sources` only of these."""
         return await groups.list_groups(
             self._store,
             source=source,
             sources=sources,
             status=status,
             everything=everything,
+            text=text,
+            order=order,
             limit=limit,
             after=after,
         )
@@ -93,6 +99,10 @@ class Groups:
         """Return what the letters of a group have in common, and where they differ."""
         return await group_variants(self._store, name, sources=sources)
 
+    async def versions(self, name: str, *, sources: Sequence[str] = ()) -> GroupVersions:
+        """Return the versions in which messages died of a group, and those that came after."""
+        return await group_versions(self._store, self._clock, name, sources=sources)
+
     async def set_status(
         self,
         name: str,
@@ -102,6 +112,7 @@ class Groups:
         owner: str | None = None,
         until: datetime | None = None,
         version: str = "",
+        note: str | None = None,
         sources: Sequence[str] = (),
     ) -> GroupLine:
         """Set the status of a group, and return the group."""
@@ -115,6 +126,7 @@ class Groups:
             owner=owner,
             until=until,
             version=version,
+            note=note,
         )
         return await groups.line_of(self._store, group.fingerprint)
 
@@ -140,9 +152,9 @@ class Groups:
         """Return the merges and splits that apply to new letters."""
         return await groups.list_rules(self._store, sources=sources)
 
-    async def regroup(self, by: By = groups.CHORE) -> int:
+    async def regroup(self, by: By = CHORE) -> int:
         """Move letters with old fingerprints to their groups; return the number moved."""
-        return await groups.regroup_all(self._store, by)
+        return await regroup_all(self._store, by)
 
 
 class Mailboxes:

@@ -13,7 +13,8 @@ from deadletter.ports import QueueInfo, QueueOptions
 from .archive_import import TakenIn
 from .audit import EVERY_ENTRY, AuditFilter
 from .deaths import NAMES, DeathChart, Mark
-from .groups import GroupCounts, GroupLine, GroupPage, Regrouped, RuleLine
+from .group_versions import GroupVersions
+from .groups import GroupCounts, GroupLine, GroupOrder, GroupPage, Regrouped, RuleLine
 from .letters_protocol import LettersProtocol
 from .mailboxes import Outage, Released
 from .replays import ReplaysProtocol
@@ -31,11 +32,13 @@ class GroupsProtocol(Protocol):
         source: str | None = None,
         status: GroupStatus | None = None,
         everything: bool = False,
+        text: str = "",
+        order: GroupOrder = GroupOrder.LARGEST,
         limit: int = 100,
         after: str | None = None,
     ) -> GroupPage:
         """
-        Return groups, those with most open letters first.
+        Return groups, by default those with most open letters first.
 
         By default these are groups with open letters that are not snoozed or muted.
 
@@ -43,6 +46,8 @@ class GroupsProtocol(Protocol):
             source: Only groups of this mailbox.
             status: Only groups of this status, also those without open letters.
             everything: All groups.
+            text: Only groups whose error, place, code or owner contains this.
+            order: The order of the list.
             limit: The most groups on the page.
             after: The `after` of the previous page, to continue it.
         """
@@ -56,6 +61,9 @@ class GroupsProtocol(Protocol):
     async def variants(self, name: str) -> Variants:
         """Return what the letters of a group have in common, and where they differ."""
 
+    async def versions(self, name: str) -> GroupVersions:
+        """Return the versions in which messages died of a group, and those that came after."""
+
     async def set_status(
         self,
         name: str,
@@ -65,6 +73,7 @@ class GroupsProtocol(Protocol):
         owner: str | None = None,
         until: datetime | None = None,
         version: str = "",
+        note: str | None = None,
     ) -> GroupLine:
         """
         Set the status of a group: resolve, snooze, mute or assign it.
@@ -76,6 +85,7 @@ class GroupsProtocol(Protocol):
             owner: The new owner; empty means nobody, None keeps the owner.
             until: The end of a snooze.
             version: The version that fixes a resolved group.
+            note: The note of the group; by default the reason, or the note so far.
         """
 
     async def merge(self, into: str, others: Sequence[str], by: By) -> Regrouped:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from deadletter.core.audit import Examined
 from deadletter.core.brake import KEPT, BrakeWindow
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, PlanSlice, ReplayItem
-from deadletter.core.deaths import DeathCount, DeathFilter, FirstSeen
+from deadletter.core.deaths import DeathCount, DeathFilter, FirstSeen, VersionDeaths
 from deadletter.core.grouping import GroupLimit, GroupRule, Regrouping, StatusCount
 from deadletter.core.letter import (
     AuditEntry,
@@ -174,6 +174,7 @@ class LetterStore(Protocol):
         only_open: bool = True,
         statuses: frozenset[GroupStatus] | None = None,
         named: str = "",
+        text: str = "",
         largest_first: bool = False,
         limit: int = 100,
         after: str | None = None,
@@ -181,7 +182,8 @@ class LetterStore(Protocol):
         """
         Return groups, latest first, or those with most open letters first.
 
-        `statuses` are the current statuses to return; `named` is the beginning of fingerprints.
+        `statuses` are the current statuses to return; `named` is the beginning of fingerprints;
+        `text` is part of the error, its place or code, or the owner, in upper or lower case.
         `after`, a `group_cursor`, continues behind that group: groups that do not change
         meanwhile come once, and groups that do move to the front.
         """
@@ -439,6 +441,9 @@ class DeathCounting(Protocol):
 
     async def deaths(self, request: DeathFilter) -> Sequence[DeathCount]:
         """Return deaths over time, earliest first; steps without deaths are left out."""
+
+    async def deaths_by_version(self, groups: Sequence[str]) -> Sequence[VersionDeaths]:
+        """Return the deaths of groups by version, the version with the latest death first."""
 
     async def tidy_deaths(self) -> bool:
         """

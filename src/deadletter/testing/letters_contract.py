@@ -4,10 +4,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from deadletter.core.campaign import CampaignState
 from deadletter.core.errors import ConfigError, QueryError
-from deadletter.core.letter import By, Group, State
+from deadletter.core.letter import By, Group, GroupStatus, Standing, State
 from deadletter.core.query import parse
 from deadletter.core.query.search_step import group_cursor
 from deadletter.ports import LetterStore, Page
@@ -294,9 +295,33 @@ class ListingContract(OfficeBench):
 
         of_a = await self.page(store, first, source="a", largest_first=largest_first)
         named = await self.page(store, first, named="b1", largest_first=largest_first)
+        nothing = await self.page(store, text="no such text", largest_first=largest_first)
 
+        assert nothing == []
         assert [one.fingerprint for one in of_a] == ["a2", "a1"]
         assert [one.fingerprint for one in named] == ["b1"]
+
+    @pytest.mark.parametrize(
+        "text", ["TIMED out", " timeoutER", "orders:CH", "bank_t", "ANNÄ", "%"]
+    )
+    async def test_groups_are_found_by_a_part_of_what_they_say(
+        self, store: LetterStore, text: str
+    ) -> None:
+        wanted = a_letter(
+            fingerprint="f-1",
+            error_type="builtins.TimeoutError",
+            error_text="timed out for 100% of ö\0",
+            code="BANK_TIMEOUT",
+        )
+        other = a_letter(fingerprint="f-2", error_type="ValueError", error_text="x", code="_")
+        other = replace(other, frame="library:read")
+        await self.kept(store, wanted, other)
+        owned = Standing(status=GroupStatus.ONGOING, owner="annÄ")
+        await store.set_group("f-1", owned, ANNA)
+
+        found = await store.groups(text=text)
+
+        assert [one.fingerprint for one in found] == ["f-1"]
 
     @pytest.mark.parametrize("after", ["", "f-1", "1.1.1", "1.g.1.f-1", "f" * 15])
     async def test_groups_go_on_only_where_a_list_was_left_off(

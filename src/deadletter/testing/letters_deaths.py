@@ -199,6 +199,27 @@ class DeathsContract(OfficeBench):
         assert await self.counted(counting, groups=("a\0b", "\ud800")) == [(0, "", 2)]
         assert await self.is_sound(store)
 
+    async def test_deaths_of_groups_are_counted_by_version(
+        self, store: LetterStore, counting: DeathCounting
+    ) -> None:
+        for n, version in enumerate(["1.7", "1.8", "1.7", "", "1.9"]):
+            await self.kept(store, a_letter(version=version, at=START + n * FINE))
+        await self.kept(store, a_letter(fingerprint="f-2", version="2", at=START))
+        await self.kept(store, a_letter(fingerprint="f-3", version="3", at=START))
+
+        found = await counting.deaths_by_version(["f-1", "f-2"])
+
+        counts = {(one.group, one.version): (one.n, one.first, one.last) for one in found}
+        assert counts == {
+            ("f-1", "1.9"): (1, START + 4 * FINE, START + 4 * FINE),
+            ("f-1", ""): (1, START + 3 * FINE, START + 3 * FINE),
+            ("f-1", "1.7"): (2, START, START + 2 * FINE),
+            ("f-1", "1.8"): (1, START + FINE, START + FINE),
+            ("f-2", "2"): (1, START, START),
+        }
+        assert [one.version for one in found] == ["1.9", "", "1.7", "1.8", "2"]
+        assert await counting.deaths_by_version([]) == []
+
     async def test_versions_first_seen_in_a_span_are_listed(
         self, store: LetterStore, counting: DeathCounting
     ) -> None:

@@ -36,6 +36,7 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/api/v1/groups/{name}"): READER,
     ("GET", "/api/v1/groups/{name}/variants"): READER,
     ("GET", "/api/v1/groups/{name}/common"): READER,
+    ("GET", "/api/v1/groups/{name}/versions"): READER,
     ("PUT", "/api/v1/groups/{name}/standing"): OPERATOR,
     ("GET", "/api/v1/group-rules"): READER,
     ("POST", "/api/v1/groups/{name}/merge"): OPERATOR,

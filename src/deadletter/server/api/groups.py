@@ -1,18 +1,26 @@
 """Routes of groups: list, show, set the status, merge, split, undo."""
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from litestar import get, post, put
 from litestar.params import FromQuery, JSONBody, PathParameter, QueryParameter
 from msgspec import Meta, Struct, structs
 
 from deadletter.core.access import Identity, Role
-from deadletter.core.errors import ConfigError
-from deadletter.core.letter import By, GroupStatus, still_open
-from deadletter.office.groups import GroupCounts, GroupLine, GroupPage, Regrouped, RuleLine
+from deadletter.core.letter import GroupStatus, still_open
+from deadletter.office.group_versions import GroupVersions
+from deadletter.office.groups import (
+    GroupCounts,
+    GroupLine,
+    GroupOrder,
+    GroupPage,
+    Regrouped,
+    RuleLine,
+)
 from deadletter.office.variants import Variants
+from deadletter.server.acting import group_acts
+from deadletter.server.acting.group_acts import ShortText, StatusChange
 from deadletter.server.auth.guards import needs
 from deadletter.server.context import Here, ServerContext, Who
 from deadletter.server.search import After, Limit, Searches
@@ -23,17 +31,12 @@ Name: TypeAlias = Annotated[
     str,
     PathParameter(max_length=200, description="The group's fingerprint, or the beginning of it."),
 ]
-ShortText: TypeAlias = Annotated[str, Meta(max_length=200)]
-
-
-class StatusChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The new status of a group."""
-
-    status: Literal["ongoing", "snoozed", "resolved", "muted"]
-    until: Annotated[datetime, Meta(tz=True)] | None = None  # of a snooze
-    version: ShortText = ""  # resolved from this version on
-    owner: ShortText | None = None  # "" removes the owner
-    reason: Reason = ""
+Text: TypeAlias = Annotated[
+    str,
+    QueryParameter(
+        max_length=200, description="Only groups whose error, place, code or owner contains this."
+    ),
+]
 
 
 class Merge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,11 +67,13 @@ async def list_groups(
     source: Annotated[str | None, QueryParameter(max_length=512)] = None,
     status: FromQuery[GroupStatus | None] = None,
     everything: FromQuery[bool] = False,
+    text: Text = "",
+    order: FromQuery[GroupOrder] = GroupOrder.LARGEST,
     limit: Limit = 100,
     after: After = None,
 ) -> GroupPage:
     """
-    List groups of letters with the same cause, those with most open letters first.
+    List groups of letters with the same cause, by default those with most open letters first.
 
     By default, groups with open letters that are neither snoozed nor muted; with
     `status` all groups of that status; with `everything` all groups. If the number of
@@ -82,6 +87,8 @@ async def list_groups(
         sources=who.sources,
         status=status,
         everything=everything,
+        text=text,
+        order=order,
         limit=limit,
         after=after,
     )
@@ -119,6 +126,19 @@ async def get_variants(context: Here, who: Who, searching: Searches, name: Name)
     return await searching.look(context.office.groups.variants(name, sources=who.sources))
 
 
+@get("/groups/{name:str}/versions", guards=[needs(Role.READER)])
+async def get_group_versions(context: Here, who: Who, name: Name) -> GroupVersions:
+    """
+    Return the versions of the application in which messages died of a group, newest first.
+
+    `newer` are versions that its mailbox has seen and in which no message died of it. If there
+    are any, or the group was resolved in a version, `before_fix` is a search for the open
+    letters of older versions. Versions are known from deaths: one in which nothing has died yet
+    is not listed. An office in MongoDB does not count deaths by version.
+    """
+    return await context.office.groups.versions(name, sources=who.sources)
+
+
 @put("/groups/{name:str}/standing", guards=[needs(Role.OPERATOR)])
 async def set_standing(
     context: Here, who: Who, name: Name, data: JSONBody[StatusChange]
@@ -128,17 +148,7 @@ async def set_standing(
 
     A resolved group becomes `regressed` when it gets a new letter.
     """
-    if data.until is not None and data.until <= context.clock.now():
-        raise ConfigError(f"`until` must be in the future, got {data.until.isoformat()}")
-    line = await context.office.groups.set_status(
-        name,
-        GroupStatus(data.status),
-        By(who.name, data.reason),
-        owner=data.owner,
-        until=data.until,
-        version=data.version,
-        sources=who.sources,
-    )
+    line = await group_acts.set_standing(context, who, name, data)
     return _shared(line, await _open(context, who))
 
 
@@ -155,9 +165,7 @@ async def merge_groups(context: Here, who: Who, name: Name, data: JSONBody[Merge
 
     Only groups of one mailbox can be merged. It can be undone.
     """
-    return await context.office.groups.merge(
-        name, data.others, By(who.name, data.reason), sources=who.sources
-    )
+    return await group_acts.merge_groups(context, who, name, data.others, reason=data.reason)
 
 
 @post("/groups/{name:str}/split", guards=[needs(Role.OPERATOR)], status_code=200)
@@ -167,16 +175,13 @@ async def split_group(context: Here, who: Who, name: Name, data: JSONBody[Split]
 
     New letters follow. It can be undone.
     """
-    return await context.office.groups.split(
-        name, data.query, By(who.name, data.reason), sources=who.sources
-    )
+    return await group_acts.split_group(context, who, name, data.query, reason=data.reason)
 
 
 @post("/groups/{name:str}/undo", guards=[needs(Role.OPERATOR)], status_code=200)
 async def undo_grouping(context: Here, who: Who, name: Name, data: JSONBody[Undo]) -> Regrouped:
     """Undo the last merge or split of this group and move its letters back."""
-    by = By(who.name, data.reason)
-    return await context.office.groups.undo(name, by, sources=who.sources)
+    return await group_acts.undo_grouping(context, who, name, reason=data.reason)
 
 
 async def _open(context: ServerContext, who: Identity) -> int:
@@ -189,6 +194,7 @@ def _shared(line: GroupLine, opened: int) -> GroupLine:
 
 
 routes: Final[list[Any]] = [
-    *(list_groups, count_groups, get_group, get_variants, set_standing, list_group_rules),
+    *(list_groups, count_groups, get_group, get_variants, get_group_versions),
+    *(set_standing, list_group_rules),
     *(merge_groups, split_group, undo_grouping),
 ]

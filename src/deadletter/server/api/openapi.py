@@ -43,6 +43,7 @@ from deadletter.office.archive import ArchiveHead, small_archives
 from deadletter.office.archive_import import TakenIn
 from deadletter.office.deaths import DeathChart, Mark, MarkKind
 from deadletter.office.diff import Difference, Line, Sign
+from deadletter.office.group_versions import GroupVersions, NewerVersion, VersionLine
 from deadletter.office.groups import GroupCounts, GroupLine, GroupPage, Regrouped, RuleLine
 from deadletter.office.letters_protocol import LetterCount
 from deadletter.office.mailboxes import Outage, Released
@@ -282,6 +283,15 @@ EXAMPLES: Final[dict[str, Example]] = {
                     values=(ValueCount(value="JPY", count=1_000, elsewhere=3),),
                 ),
             ),
+        )
+    ),
+    "get_group_versions": Example(
+        GroupVersions(
+            group=_GROUP,
+            versions=(VersionLine(version="1.8.0", deaths=121, first=_AT, last=_AT),),
+            newer=(NewerVersion("1.8.1", _AT),),
+            fix="1.8.1",
+            before_fix=f"group:{_GROUP} is:open version:<1.8.1",
         )
     ),
     "set_standing": Example(

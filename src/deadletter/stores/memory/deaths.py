@@ -1,6 +1,7 @@
 """Deaths over time in memory."""
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from datetime import datetime
 
 from deadletter.core.deaths import (
@@ -9,6 +10,7 @@ from deadletter.core.deaths import (
     DeathCount,
     DeathFilter,
     Key,
+    VersionDeaths,
     added_up,
     due_before,
     floor,
@@ -38,6 +40,25 @@ def read(counters: Counters, request: DeathFilter) -> list[DeathCount]:
         for at, n in times.items():
             found[at, shown] += n
     return [DeathCount(when(at), name, n) for (at, name), n in sorted(found.items())]
+
+
+def by_version(counters: Counters, groups: Sequence[str]) -> list[VersionDeaths]:
+    """Return the deaths of groups by version."""
+    found: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
+    for (_, at, _, group, version), n in counters.items():
+        if group in groups:
+            found[group, version][at] += n
+    counts = [
+        VersionDeaths(
+            group=group,
+            version=version,
+            n=times.total(),
+            first=when(min(times)),
+            last=when(max(times)),
+        )
+        for (group, version), times in found.items()
+    ]
+    return sorted(counts, key=lambda one: (one.last, one.first, one.version), reverse=True)
 
 
 def tidy(counters: Counter[Key], now: datetime) -> bool:

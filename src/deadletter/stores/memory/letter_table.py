@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from deadletter.core.audit import SealedLetter, SealedMessage, Sums, act, seal
 from deadletter.core.deaths import Key
-from deadletter.core.grouping import Asked, GroupRule, StatusCount, as_of
+from deadletter.core.grouping import Asked, GroupRule, StatusCount, as_of, mentions
 from deadletter.core.letter import AuditEntry, By, DeadLetter, Group, GroupStatus, LetterHead, State
 from deadletter.core.letter_filing import Known, message_seal, story_seal
 from deadletter.core.packing import pack_rest
@@ -168,6 +168,7 @@ class LetterTable:
             and (group.open or not asked.only_open)
             and (asked.statuses is None or group.standing.status in asked.statuses)
             and group.fingerprint.startswith(asked.named)
+            and mentions(group, asked.pattern)
             and (start is None or asked.place(group) < start)
         ]
         return sorted(found, key=asked.place, reverse=True)[: asked.limit]

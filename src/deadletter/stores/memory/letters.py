@@ -14,7 +14,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from deadletter.core.brake import KEPT, BrakeWindow
-from deadletter.core.deaths import DeathCount, DeathFilter, FirstSeen
+from deadletter.core.deaths import DeathCount, DeathFilter, FirstSeen, VersionDeaths
 from deadletter.core.errors import ConfigError
 from deadletter.core.grouping import Asked, GroupLimit, GroupRule, StatusCount
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, GroupStatus, LetterHead, State
@@ -96,6 +96,10 @@ class MemoryLetters(TransactionalLetters):
     async def deaths(self, request: DeathFilter) -> Sequence[DeathCount]:
         """Return deaths over time, earliest first."""
         return deaths.read(self._shelf.deaths, request)
+
+    async def deaths_by_version(self, groups: Sequence[str]) -> Sequence[VersionDeaths]:
+        """Return the deaths of groups by version, the latest first."""
+        return deaths.by_version(self._shelf.deaths, groups)
 
     async def tidy_deaths(self) -> bool:
         """Add up the oldest counters whose steps are due; return whether there may be more."""

@@ -9,7 +9,7 @@ from pymongo import UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from deadletter.core.failure import Trouble
-from deadletter.core.grouping import Asked, GroupRule, StatusCount, as_of, grown
+from deadletter.core.grouping import SEARCHED, Asked, GroupRule, StatusCount, as_of, grown
 from deadletter.core.letter import Group, GroupStatus, Standing, State
 from deadletter.core.query.versions import Seen
 from deadletter.core.text import shown, stored
@@ -17,7 +17,7 @@ from deadletter.core.text import shown, stored
 from .database import Turn
 from .letters_documents import number, placed, time
 from .schema import OFFICE, Collections, Document
-from .search import literally
+from .search import contained, literally
 
 RULES: Final = "group_rules"  # their number, in the document of the office
 
@@ -107,13 +107,16 @@ async def groups(there: Collections, session: AsyncClientSession, asked: Asked) 
         conditions.append({"open": {"$gt": 0}})
     if asked.named:
         conditions.append({"_id": {"$regex": rf"\A{literally(asked.named)}"}})
+    if asked.pattern:
+        found = {"$regex": contained(asked.pattern)}
+        conditions.append({"$or": [{name: found} for name in SEARCHED]})
     if asked.statuses is not None:
         conditions.append(_standing_as(asked.statuses, asked.now))
     fields = [_FIELDS.get(name, name) for name in asked.order]
     if asked.start is not None:
         conditions.append(_behind(fields, asked.start))
-    found = there.groups.find({"$and": conditions}, session=session)
-    first = found.sort([(field, -1) for field in fields]).limit(asked.limit)
+    listed = there.groups.find({"$and": conditions}, session=session)
+    first = listed.sort([(field, -1) for field in fields]).limit(asked.limit)
     return [group_of(one, asked.now) async for one in first]
 
 

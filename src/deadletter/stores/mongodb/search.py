@@ -145,6 +145,11 @@ def literally(text: str) -> str:
     return "".join(map(_sign, stored(text)))
 
 
+def contained(text: str) -> str:
+    """The regular expression that finds this text, in upper or lower case."""
+    return "".join(map(_either_case, stored(text)))
+
+
 def _bound(field: str, end: int | datetime) -> int | bytes:
     if isinstance(end, datetime):
         return place(end) if field == "place" else number(end)

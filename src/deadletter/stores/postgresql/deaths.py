@@ -13,6 +13,7 @@ from deadletter.core.deaths import (
     DeathFilter,
     FirstSeen,
     Key,
+    VersionDeaths,
     added_up,
     due_before,
     floor,
@@ -54,6 +55,10 @@ WITH died AS (
 SELECT at, CASE WHEN name IN (SELECT name FROM shown) THEN name ELSE '' END, sum(n)::bigint
 FROM found GROUP BY 1, 2 ORDER BY 1, 2
 """  # noqa: S608 -- made of constants
+_BY_VERSION: Final = """
+SELECT fingerprint, version, sum(n)::bigint, min(at), max(at) FROM deadletter.deaths
+WHERE fingerprint = ANY($1) GROUP BY 1, 2 ORDER BY 5 DESC, 4 DESC, version COLLATE "C" DESC
+"""
 _OLDEST: Final = "SELECT min(at) FROM deadletter.deaths WHERE step = $1 AND at < $2"
 _TAKE: Final = """
 DELETE FROM deadletter.deaths WHERE {} RETURNING step, at, source, fingerprint, version, n
@@ -98,6 +103,17 @@ async def read(connection: Connection, request: DeathFilter) -> list[DeathCount]
     )
     counts = [DeathCount(when(at), shown(name), n) for at, name, n in rows]
     return sorted(counts, key=lambda one: (one.at, one.name))
+
+
+async def by_version(connection: Connection, groups: Sequence[str]) -> list[VersionDeaths]:
+    """Return the deaths of groups by version."""
+    rows = await connection.fetch(_BY_VERSION, [stored(name) for name in groups])
+    return [
+        VersionDeaths(
+            group=shown(group), version=shown(version), n=n, first=when(first), last=when(last)
+        )
+        for group, version, n, first, last in rows
+    ]
 
 
 async def tidy(connection: Connection, now: datetime) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from deadletter.core.failure import Trouble
-from deadletter.core.grouping import Asked, GroupRule, StatusCount, as_of
+from deadletter.core.grouping import SEARCHED, Asked, GroupRule, StatusCount, as_of
 from deadletter.core.letter import Group, GroupStatus, Standing, State
 from deadletter.core.text import shown, stored
 
@@ -54,6 +54,9 @@ _NAMED: Final = f"""
 """
 # As it stands now, see `core.grouping.as_of`.
 _STANDS: Final = "CASE WHEN until <= $2 THEN 'ongoing' ELSE status END = ANY(${})"
+_MENTIONS: Final = (
+    f"""({" OR ".join(f'strpos(lower({name} COLLATE "C"), ${{0}}) > 0' for name in SEARCHED)})"""
+)
 _BY_STATUS: Final = """
 SELECT CASE WHEN until <= $1 THEN 'ongoing' ELSE status END AS standing,
     count(*), count(*) FILTER (WHERE open > 0)
@@ -147,6 +150,9 @@ async def groups(connection: Connection, asked: Asked) -> list[Group]:
     if asked.named:
         values.append(stored(asked.named))
         conditions.append(f"starts_with(fingerprint, ${len(values)})")
+    if asked.pattern:
+        values.append(stored(asked.pattern))
+        conditions.append(_MENTIONS.format(len(values)))
     if asked.statuses is not None:
         values.append(list(asked.statuses))
         conditions.append(_STANDS.format(len(values)))

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
-from deadletter.core.deaths import DeathCount, DeathFilter, FirstSeen
+from deadletter.core.deaths import DeathCount, DeathFilter, FirstSeen, VersionDeaths
 from deadletter.core.grouping import Asked, GroupRule, StatusCount
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, GroupStatus, State
 from deadletter.core.message import Message
@@ -178,6 +178,10 @@ class PostgresqlLetters(TransactionalLetters):
     async def deaths(self, request: DeathFilter) -> Sequence[DeathCount]:
         """Return deaths over time, earliest first."""
         return await self._db.read(lambda c: deaths.read(c, request))
+
+    async def deaths_by_version(self, groups: Sequence[str]) -> Sequence[VersionDeaths]:
+        """Return the deaths of groups by version, the latest first."""
+        return await self._db.read(lambda c: deaths.by_version(c, groups))
 
     async def tidy_deaths(self) -> bool:
         """Add up the oldest counters whose steps are due; return whether there may be more."""

@@ -15,6 +15,7 @@ from deadletter.core.deaths import (
     DeathFilter,
     FirstSeen,
     Key,
+    VersionDeaths,
     added_up,
     due_before,
     floor,
@@ -42,6 +43,10 @@ WITH found AS MATERIALIZED (
 )
 SELECT at, CASE WHEN name IN (SELECT name FROM shown) THEN name ELSE '' END AS name, sum(n) AS n
 FROM found GROUP BY 1, 2 ORDER BY 1, 2
+"""
+_BY_VERSION: Final = """
+SELECT fingerprint, version, sum(n) AS n, min(at) AS first, max(at) AS last FROM deaths
+WHERE fingerprint IN ({}) GROUP BY 1, 2 ORDER BY 5 DESC, 4 DESC, 2 DESC
 """
 _OLDEST: Final = "SELECT min(at) FROM deaths WHERE step = ? AND at < ?"
 _TAKE: Final = "DELETE FROM deaths WHERE {} RETURNING step, at, source, fingerprint, version, n"
@@ -79,6 +84,17 @@ def read(connection: sqlite3.Connection, request: DeathFilter) -> list[DeathCoun
     given = (request.seconds, *request.span, *values, request.most)
     rows = fetch(connection, "at, name, n", select, given)
     return [DeathCount(when(at), name, n) for at, name, n in rows]
+
+
+def by_version(connection: sqlite3.Connection, groups: Sequence[str]) -> list[VersionDeaths]:
+    """Return the deaths of groups by version."""
+    select = _BY_VERSION.format(", ".join("?" * len(groups)))
+    names = [stored(name) for name in groups]
+    rows = fetch(connection, "fingerprint, version, n, first, last", select, names)
+    return [
+        VersionDeaths(group=group, version=version, n=n, first=when(first), last=when(last))
+        for group, version, n, first, last in rows
+    ]
 
 
 def tidy(connection: sqlite3.Connection, now: datetime) -> bool:

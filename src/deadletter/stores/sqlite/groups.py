@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from deadletter.core.failure import Trouble
-from deadletter.core.grouping import Asked, GroupRule, StatusCount, as_of
+from deadletter.core.grouping import SEARCHED, Asked, GroupRule, StatusCount, as_of
 from deadletter.core.letter import OPEN, Group, GroupStatus, Standing, State
 from deadletter.office.transactions.operations import Shifts
 
@@ -159,6 +159,7 @@ SELECT CASE WHEN until <= ? THEN 'ongoing' ELSE status END AS standing,
 FROM groups
 """
 _NAMED: Final = "fingerprint >= :named AND fingerprint < :named || char(:end)"
+_MENTIONS: Final = " OR ".join([f"instr(lower({name}), :text) > 0" for name in SEARCHED])
 _GROUPS_ONE: Final = "SELECT * FROM groups WHERE fingerprint = ?"
 _STATES_OF: Final = """
 SELECT fingerprint, state, n FROM group_states WHERE n > 0 AND fingerprint = ?
@@ -253,6 +254,8 @@ def groups(connection: sqlite3.Connection, asked: Asked) -> list[Group]:
         conditions.append(f"({', '.join(order)}) < ({marks})")
     if asked.named:
         conditions.append(_NAMED)
+    if asked.pattern:
+        conditions.append(f"({_MENTIONS})")
     if asked.statuses is not None:
         conditions.append(_STANDS)
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
@@ -266,6 +269,7 @@ def groups(connection: sqlite3.Connection, asked: Asked) -> list[Group]:
             "limit": asked.limit,
             "named": stored(asked.named),
             "end": sys.maxunicode,
+            "text": stored(asked.pattern),
             "statuses": packed(sorted(asked.statuses or ())),
             "now": micros(asked.now),
             **behind,

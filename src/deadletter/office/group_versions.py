@@ -1,0 +1,156 @@
+"""
+Versions of the application in which messages died of a group, and whether a fix is seen.
+
+Nothing here says that a group is fixed. It says which versions there are, in which of them
+messages died of the group, and which letters are from before.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cmp_to_key
+from typing import Final
+
+from msgspec import Struct
+
+from deadletter.core.deaths import FirstSeen, VersionDeaths
+from deadletter.core.letter import Group, GroupStatus
+from deadletter.core.query.ast import All, Node, Op, Term
+from deadletter.core.query.fields import literal
+from deadletter.core.query.parse import show
+from deadletter.core.query.versions import Seen, compare
+from deadletter.ports import Clock, DeathCounting, LetterStore
+
+from .groups import get_group
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST: Final = 1_000  # versions of all mailboxes that are looked at
+_SHOWN: Final = 20  # versions of a group, and newer ones
+_AFTER_FIX: Final = frozenset({GroupStatus.RESOLVED, GroupStatus.REGRESSED})
+
+
+class VersionLine(Struct, frozen=True, kw_only=True):
+    """The deaths of a group in one version; `first` and `last` to the step of their counter."""
+
+    version: str  # empty: unknown
+    deaths: int
+    first: datetime
+    last: datetime
+
+
+class NewerVersion(Struct, frozen=True):
+    """A version in which no message died of a group, and when it was first seen there."""
+
+    version: str
+    first_seen: datetime
+
+
+class GroupVersions(Struct, frozen=True, kw_only=True):
+    """
+    The versions of a group, newest first.
+
+    `newer` are those that its mailbox has seen and that are newer than all in which messages
+    died of the group. `fix` is the version that is believed to have the fix: the one the group
+    was resolved in, or the oldest newer one. Of the deaths, `since_fix` were in that version or
+    a newer one. `before_fix` is a search for open letters of older versions; empty without a
+    fix.
+    """
+
+    group: str
+    versions: tuple[VersionLine, ...]
+    newer: tuple[NewerVersion, ...] = ()
+    fix: str = ""
+    since_fix: int = 0
+    before_fix: str = ""
+    is_counted: bool = True  # False: this office does not count deaths over time
+
+
+async def group_versions(
+    store: LetterStore, clock: Clock, name: str, *, sources: Sequence[str] = ()
+) -> GroupVersions:
+    """Return the versions in which messages died of a group, and those that came after."""
+    group = await get_group(store, name, sources=sources)
+    if not isinstance(store, DeathCounting):
+        return GroupVersions(group=group.fingerprint, versions=(), is_counted=False)
+    deaths = await store.deaths_by_version([group.fingerprint])
+    seen = await store.versions(_EPOCH, clock.now(), limit=_MOST)
+    return judge_versions(group, deaths, [one for one in seen if one.source == group.source])
+
+
+async def versions_of_groups(
+    store: LetterStore, names: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return the known versions in which messages died of groups, the latest death first."""
+    if not names or not isinstance(store, DeathCounting):
+        return {}
+    found: dict[str, tuple[str, ...]] = {}
+    for one in await store.deaths_by_version(names):
+        if one.version:
+            found[one.group] = (*found.get(one.group, ()), one.version)
+    return found
+
+
+def judge_versions(
+    group: Group, deaths: Sequence[VersionDeaths], seen: Sequence[FirstSeen]
+) -> GroupVersions:
+    """Return what the deaths of a group in its versions show."""
+    known: Seen = {(one.source, one.version): one.at for one in seen}
+    lines = [
+        VersionLine(version=one.version, deaths=one.n, first=one.first, last=one.last)
+        for one in deaths
+    ]
+    lines = newest_first(lines, group.source, known)
+    died_in = [line.version for line in lines if line.version]
+    newer = [
+        NewerVersion(one.version, one.at)
+        for one in seen
+        if died_in and _is_newer(one.version, died_in, group.source, known)
+    ]
+    newer.sort(key=lambda one: one.first_seen, reverse=True)
+    standing = group.standing
+    fix = standing.version if standing.status in _AFTER_FIX else ""
+    if not fix and newer:
+        fix = newer[-1].version
+    since = 0
+    if fix:
+        since = sum(
+            line.deaths
+            for line in lines
+            if (compare(line.version, fix, group.source, known) or 0) > 0 or line.version == fix
+        )
+    return GroupVersions(
+        group=group.fingerprint,
+        versions=tuple(lines[:_SHOWN]),
+        newer=tuple(newer[:_SHOWN]),
+        fix=fix,
+        since_fix=since,
+        before_fix=show(letters_before(group.fingerprint, fix)) if fix else "",
+    )
+
+
+def letters_before(name: str, version: str) -> Node:
+    """Return the search for open letters of a group that died in a version before this one."""
+    return All(
+        (
+            Term("group", Op.IS, (literal(name),)),
+            Term("is", Op.IS, ("open",)),
+            Term("version", Op.LT, (literal(version),)),
+        )
+    )
+
+
+def newest_first(lines: Sequence[VersionLine], source: str, seen: Seen) -> list[VersionLine]:
+    """Return versions in their order, where that is known; unknown versions come last."""
+
+    def older(one: VersionLine, other: VersionLine) -> int:
+        if bool(one.version) != bool(other.version):
+            return 1 if other.version else -1
+        order = compare(one.version, other.version, source, seen)
+        if order is None:
+            order = (one.last > other.last) - (one.last < other.last)
+        return -order
+
+    return sorted(lines, key=cmp_to_key(older))
+
+
+def _is_newer(version: str, than: Sequence[str], source: str, seen: Seen) -> bool:
+    return all((compare(version, one, source, seen) or 0) > 0 for one in than)
