@@ -17,7 +17,6 @@ from typing import Annotated, BinaryIO, Final, Literal
 from cyclopts import Parameter
 
 from deadletter.core.errors import ConfigError, Conflict, Unavailable
-from deadletter.office.exports import repro as files_of
 from deadletter.wiring.engines import default_settings
 
 from .app import ExitCode
@@ -286,10 +285,9 @@ async def repro(
     if app is None:
         raise ConfigError("name the App, as in: dlq repro ID shop:app")
     async with desk.office() as office:
-        head, message = await office.letters.message(
-            letter_id(letter), desk.by(reason), original=original, shown=reveal
+        files = await office.letters.repro(
+            letter_id(letter), app, desk.by(reason), original=original, reveal=reveal
         )
-    files = files_of(head, message, app, reveal=reveal)
     _write(into, files, force=force)
     *_, test = files
     if desk.as_json:

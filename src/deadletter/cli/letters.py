@@ -22,8 +22,7 @@ from deadletter.core.replay_rules import OUT
 from deadletter.core.text import attempts_of, clean, clean_lines
 from deadletter.intake.dialects import unmarked
 from deadletter.office.letters_protocol import LetterCount, LetterDetails
-from deadletter.office.verbs import verb_of
-from deadletter.office.view import Kind, LetterView, MessageView, Moment, OriginView
+from deadletter.office.view import Kind, LetterView, MessageView, Moment, OriginView, act_text
 from deadletter.wiring.foreign import Ways
 
 from .desk import AtDesk, Desk
@@ -169,18 +168,6 @@ def _nothing(query: Sequence[str], *, cut: bool) -> str:
 
 MOST_STACK: Final = 40  # lines
 MOST_CHANGES: Final = 40  # lines
-_MOVED: Final[dict[str, str]] = {
-    State.QUARANTINED: "quarantined it",
-    State.REPLAYING: "sent it back",
-    State.REPLAYED: "confirmed that it was handled",
-}
-_ACTS: Final = {
-    "note": "noted",
-    "edit": "edited it",
-    "reveal": "revealed masked values",
-    "import": "imported it",
-    "replay": "replayed it",
-}
 
 
 def letter_page(story: LetterDetails, now: datetime, *, stacks: bool) -> Iterator[RenderableType]:
@@ -341,22 +328,10 @@ def _replay(moment: Moment, item: ReplayItem) -> Text:
 
 def _act(entry: AuditEntry) -> Text:
     text = Text(clean(entry.actor), style="cyan")
-    text.append(f" {_action_text(entry)}", style="default")
+    text.append(f" {clean(act_text(entry))}", style="default")
     if entry.reason:
         text.append(f", because: {clean(entry.reason)}", style="default")
     return text
-
-
-def _action_text(entry: AuditEntry) -> str:
-    if entry.action == "note":
-        return f"noted: {clean(entry.detail)}"
-    verb = verb_of(entry)
-    if entry.action == "move":
-        new = entry.detail.rpartition(" ")[2]
-        return f"{verb.done} it" if verb else _MOVED.get(new, clean(entry.detail))
-    known = f"{verb.done} it" if verb else _ACTS.get(entry.action)
-    action = known or clean(entry.action)
-    return f"{action} ({clean(entry.detail)})" if entry.detail else action
 
 
 def _stacks(letter: LetterView, *, every: bool) -> Iterator[RenderableType]:

@@ -14,6 +14,7 @@ from deadletter.core.query.ast import Node
 from deadletter.office.batches import PATIENCE as SEARCH_PATIENCE
 from deadletter.office.batches import batched
 from deadletter.office.diff import differences
+from deadletter.office.exports import unpack_files
 from deadletter.office.letters_protocol import LetterCount, LetterDetails
 from deadletter.office.verbs import LetterVerbs, Moved, Verb
 from deadletter.office.view import LetterView, Moment, view_message
@@ -107,6 +108,23 @@ class Letters:
     async def original(self, id: str) -> Message:
         """Return the original message of a letter, before edits; recorded in the audit."""
         return await self._connection.get(_path(id, "original"), Message)
+
+    async def repro(
+        self, id: str, app: str | None = None, *, original: bool = False, reveal: bool = False
+    ) -> dict[str, str]:
+        """
+        Return the files of a failing test of a letter, by name.
+
+        Args:
+            id: The id of the letter, or the beginning of it.
+            app: The application as module:name (default: that of the server's settings).
+            original: Use the message as it died, not as it was edited.
+            reveal: Do not mask secrets. This is recorded in the audit.
+        """
+        path = _path(id, "repro", "revealed") if reveal else _path(id, "repro")
+        params = {"app": app, "original": original or None}
+        answer = await self._connection.send("GET", path, params=params, repeatable=True)
+        return unpack_files(answer.content)
 
     async def edit(
         self, id: str, changes: Changes, *, revision: int, reason: str = ""
@@ -315,6 +333,12 @@ class RemoteLetters(LetterVerbs):
         head = (await letters.get(text)).head
         read = letters.original if original else letters.message
         return head, await read(head.id)
+
+    async def repro(
+        self, text: str, app: str, by: By, *, original: bool = False, reveal: bool = False
+    ) -> dict[str, str]:
+        """Return the files of a failing test of a letter, by name."""
+        return await self._letters.repro(text, app, original=original, reveal=reveal)
 
     async def edit(
         self, text: str, changes: Changes, by: By, *, revision: int | None = None

@@ -1,10 +1,12 @@
 """Letters in the formats of other tools: a CSV sheet and a failing test."""
 
 import csv
-from collections.abc import AsyncIterable, Sequence
+import io
+from collections.abc import AsyncIterable, Mapping, Sequence
 from typing import Final, TextIO
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
-from deadletter.core.errors import ConfigError
+from deadletter.core.errors import ConfigError, Refused
 from deadletter.core.letter import LetterHead
 from deadletter.core.message import Message
 from deadletter.core.packing import masked, written
@@ -86,6 +88,24 @@ def repro(head: LetterHead, message: Message, app: str, *, reveal: bool = False)
     )
     shown = message if reveal else masked(message)
     return {fixture: written(head.source, shown), f"test_letter_{id_}.py": test}
+
+
+def pack_files(files: Mapping[str, str]) -> bytes:
+    """Return files as one ZIP archive; the same files give the same bytes."""
+    packed = io.BytesIO()
+    with ZipFile(packed, "w", ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            archive.writestr(ZipInfo(name), text.encode(), ZIP_DEFLATED)
+    return packed.getvalue()
+
+
+def unpack_files(packed: bytes) -> dict[str, str]:
+    """Return the files of an archive of `pack_files`."""
+    try:
+        with ZipFile(io.BytesIO(packed)) as archive:
+            return {name: archive.read(name).decode() for name in archive.namelist()}
+    except (BadZipFile, UnicodeDecodeError) as error:
+        raise Refused(f"the server did not answer with a ZIP archive: {error}") from error
 
 
 def _place(app: str) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """The letters of an office: search, read, note, edit, and every verb."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
@@ -11,6 +12,7 @@ from deadletter.core.query.ast import Op, Term
 from deadletter.ports import Move
 
 from .batches import batched
+from .exports import repro
 from .letter_search import LetterSearch
 from .letters_protocol import LetterDetails
 from .verbs import LetterVerbs, Moved, Verb
@@ -64,6 +66,23 @@ class Letters(LetterSearch, LetterVerbs):
         if shown:
             await record_reveal(self._store, letter, by)
         return letter.head, letter.as_it_died if original else letter.message
+
+    async def repro(
+        self,
+        text: str,
+        app: str,
+        by: By,
+        *,
+        original: bool = False,
+        reveal: bool = False,
+        sources: Sequence[str] = (),
+    ) -> dict[str, str]:
+        """Return the files of a failing test of a letter; recorded in the audit if revealed."""
+        head, message = await self.message(
+            text, by, original=original, shown=reveal, sources=sources
+        )
+        # A large body takes long to mask.
+        return await asyncio.to_thread(repro, head, message, app, reveal=reveal)
 
     async def act(
         self, verb: Verb, ids: Iterable[str], by: By, *, unconfirmed: bool = False

@@ -87,6 +87,20 @@ class LettersProtocol(LetterVerbs, Protocol):
             shown: False if no person sees it. A server records every request anyway.
         """
 
+    async def repro(
+        self, text: str, app: str, by: By, *, original: bool = False, reveal: bool = False
+    ) -> dict[str, str]:
+        """
+        Return the files of a failing test of a letter, by name; see `exports.repro`.
+
+        Args:
+            text: The id of the letter, or the beginning of it.
+            app: The application with the handler, as module:name.
+            by: Who asks for it.
+            original: Use the message as it died, not as it was edited.
+            reveal: Do not mask secrets. This is recorded in the audit.
+        """
+
     async def edit(
         self, text: str, changes: Changes, by: By, *, revision: int | None = None
     ) -> LetterHead:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from deadletter.core.attempts import Attempt
 from deadletter.core.campaign import Outcome, ReplayItem
-from deadletter.core.letter import AuditEntry, By, DeadLetter, LetterHead
+from deadletter.core.letter import AuditEntry, By, DeadLetter, LetterHead, State
 from deadletter.core.message import Headers, Message
 from deadletter.core.redact import MASK, is_secret_name, redact
 from deadletter.core.replay_rules import OUT, is_out
@@ -20,6 +20,7 @@ from .diff import Difference, differences
 from .preflight import target_of
 from .triage.json_layout import LineKind
 from .triage.layout import BYTES_IN_ROW, Form, layout
+from .verbs import verb_of
 
 MOST_LINES: Final = 60
 MOST_WIDTH: Final = 2_000  # characters of one line
@@ -267,6 +268,32 @@ def _replay(letter: DeadLetter, item: ReplayItem) -> list[Moment]:
         if at is not None and outcome is not Outcome.UNCONFIRMED
     )
     return moments
+
+
+_MOVED: Final[dict[str, str]] = {
+    State.QUARANTINED: "quarantined it",
+    State.REPLAYING: "sent it back",
+    State.REPLAYED: "confirmed that it was handled",
+}
+_ACTS: Final = {
+    "note": "noted",
+    "edit": "edited it",
+    "reveal": "revealed masked values",
+    "import": "imported it",
+    "replay": "replayed it",
+}
+
+
+def act_text(entry: AuditEntry) -> str:
+    """Return what somebody did with a letter, as in "edited it (key)"."""
+    if entry.action == "note":
+        return f"noted: {entry.detail}"
+    verb = verb_of(entry)
+    if entry.action == "move":
+        new = entry.detail.rpartition(" ")[2]
+        return f"{verb.done} it" if verb else _MOVED.get(new, entry.detail)
+    action = f"{verb.done} it" if verb else _ACTS.get(entry.action, entry.action)
+    return f"{action} ({entry.detail})" if entry.detail else action
 
 
 def _act(entry: AuditEntry) -> Moment:

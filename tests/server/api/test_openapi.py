@@ -21,7 +21,9 @@ HANDLERS = {
     for handler in handlers
 }
 NOTHING = {"sign_out", "revoke_token"}  # is answered, nor asked
-TEXT = {"download_body", "export_letters", "listen"}  # bytes, lines, a stream
+TEXT = {  # bytes, lines, a stream
+    *("download_body", "get_repro", "reveal_repro", "export_letters", "listen")
+}
 OPEN = {"sign_in"}
 
 

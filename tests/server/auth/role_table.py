@@ -23,6 +23,8 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/api/v1/letters/{id}/message"): OPERATOR,
     ("GET", "/api/v1/letters/{id}/body"): OPERATOR,
     ("GET", "/api/v1/letters/{id}/original"): OPERATOR,
+    ("GET", "/api/v1/letters/{id}/repro"): READER,
+    ("GET", "/api/v1/letters/{id}/repro/revealed"): OPERATOR,
     ("POST", "/api/v1/letters/{id}/notes"): OPERATOR,
     ("POST", "/api/v1/letters/notes"): OPERATOR,
     **{

@@ -58,7 +58,12 @@ class BodySlice(Struct, frozen=True, kw_only=True):
 
 
 def layout(
-    body: bytes, start: int = 0, *, form: Form = Form.PRETTY, reveal: bool = False
+    body: bytes,
+    start: int = 0,
+    *,
+    form: Form = Form.PRETTY,
+    reveal: bool = False,
+    most: int = SLICE,
 ) -> BodySlice:
     """
     Return a slice of a body in lines.
@@ -68,6 +73,7 @@ def layout(
         start: Where to begin: 0, or `after` of the slice before.
         form: The form to show it in.
         reveal: Show what is masked.
+        most: The bytes of the slice, about.
     """
     if start < 0 or start > max(len(body), 1):
         raise ConfigError(f"start must be a byte of the body, 0 to {len(body):,}, got {start:,}")
@@ -76,13 +82,13 @@ def layout(
         return BodySlice(form=form, lines=(note,), start=0, after=None, size=0)
     if form is Form.PRETTY:
         if _is_document(body):
-            found = _json(body, start, reveal=reveal)
+            found = _json(body, start, reveal=reveal, most=most)
             if found is not None:
                 return found
         form = Form.RAW if _is_text(body) else Form.HEX
     if form is Form.HEX:
-        return _hex(body, start, reveal=reveal)
-    return _raw(body, start, reveal=reveal)
+        return _hex(body, start, reveal=reveal, most=most)
+    return _raw(body, start, reveal=reveal, most=most)
 
 
 def _is_text(body: bytes) -> bool:
@@ -106,7 +112,7 @@ and whether they are in a masked value, must not be up to the caller.
 """
 
 
-def _json(body: bytes, start: int, *, reveal: bool) -> BodySlice | None:
+def _json(body: bytes, start: int, *, reveal: bool, most: int) -> BodySlice | None:
     """Return a slice of a JSON document; None if its first slice is not JSON."""
     end = min(len(body), MOST_BYTES)
     try:
@@ -116,7 +122,7 @@ def _json(body: bytes, start: int, *, reveal: bool) -> BodySlice | None:
     lines = JsonLayout(body, end, position, reveal=reveal)
     problem = ""
     try:
-        _read(lines, position.at + SLICE)
+        _read(lines, position.at + most)
     except NotJson as error:
         if position.at == 0 and len(body) <= MOST_BYTES:
             return None
@@ -167,9 +173,9 @@ def _digest(body: bytes) -> bytes:
     return blake2b(body[:MOST_BYTES], digest_size=16).digest()
 
 
-def _raw(body: bytes, start: int, *, reveal: bool) -> BodySlice:
+def _raw(body: bytes, start: int, *, reveal: bool, most: int) -> BodySlice:
     start = _boundary(body, start)
-    chunk = body[start : _boundary(body, min(start + SLICE, MOST_BYTES))]
+    chunk = body[start : _boundary(body, min(start + most, MOST_BYTES))]
     parts = chunk.split(b"\n", MOST_LINES)
     if len(parts) > MOST_LINES:
         chunk = chunk[: len(chunk) - len(parts[-1])]
@@ -184,9 +190,10 @@ def _raw(body: bytes, start: int, *, reveal: bool) -> BodySlice:
     return _slice(body, Form.RAW, lines, start, end)
 
 
-def _hex(body: bytes, start: int, *, reveal: bool) -> BodySlice:
+def _hex(body: bytes, start: int, *, reveal: bool, most: int) -> BodySlice:
     start -= start % BYTES_IN_ROW
-    end = min(start + MOST_LINES * BYTES_IN_ROW, len(body), MOST_BYTES)
+    rows = min(MOST_LINES, max(1, most // BYTES_IN_ROW))
+    end = min(start + rows * BYTES_IN_ROW, len(body), MOST_BYTES)
     text = _masked(body, start, end, "latin-1", reveal=reveal)
     lines = []
     for at in range(0, len(text), BYTES_IN_ROW):

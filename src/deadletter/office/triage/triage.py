@@ -147,7 +147,13 @@ class Triage:
 
     async def nearby(self, text: str, *, sources: Sequence[str] = ()) -> Sequence[Nearby]:
         """Count the letters that share a field with a letter, up to a limit each."""
-        head = (await self._letters.get(text, sources=sources)).head
+        letter = await self._letters.get(text, sources=sources)
+        return await self.nearby_head(letter.head, sources=sources)
+
+    async def nearby_head(
+        self, head: LetterHead, *, sources: Sequence[str] = ()
+    ) -> Sequence[Nearby]:
+        """Return the result of `nearby` for a letter whose list entry is known."""
         found = []
         for field, terms in nearby_terms(head).items():
             node = All(tuple(terms))

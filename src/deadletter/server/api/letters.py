@@ -6,16 +6,18 @@ from litestar import Response, get
 from litestar.params import QueryParameter
 from msgspec import Meta, Struct
 
-from deadletter.core.access import Role
+from deadletter.core.access import Identity, Role
+from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By
 from deadletter.core.message import Message
 from deadletter.core.query import parse, sealed
+from deadletter.office.exports import pack_files
 from deadletter.office.letters_protocol import LetterCount
 from deadletter.office.view import LetterView, Moment, view
 from deadletter.ports import Page
 from deadletter.server.acting.choice import Choice
 from deadletter.server.auth.guards import needs
-from deadletter.server.context import Here, Who
+from deadletter.server.context import Here, ServerContext, Who
 from deadletter.server.search import After, Id, Limit, Query, Searches
 
 READ: Final = [needs(Role.READER)]
@@ -111,12 +113,72 @@ async def body(context: Here, who: Who, id: Id) -> Response[bytes]:
     )
 
 
+AppName: TypeAlias = Annotated[
+    str | None,
+    QueryParameter(
+        max_length=200,
+        description="The App with the handler, as module:name (default: the setting `app`).",
+    ),
+]
+OfOriginal: TypeAlias = Annotated[
+    bool, QueryParameter(description="Use the message that died, not as it was edited.")
+]
+ZIP: Final = "application/zip"
+
+
+@get("/letters/{id:str}/repro", guards=READ, media_type=ZIP)
+async def get_repro(
+    context: Here, who: Who, id: Id, app: AppName = None, original: OfOriginal = False
+) -> Response[bytes]:
+    """
+    Download a failing test of a letter: a pytest file, and the message beside it.
+
+    The test fails as the message did, until the handler is fixed. Secrets are masked.
+    """
+    return await _repro(context, who, id, app, original=original)
+
+
+@get("/letters/{id:str}/repro/revealed", guards=REVEAL, media_type=ZIP)
+async def reveal_repro(
+    context: Here, who: Who, id: Id, app: AppName = None, original: OfOriginal = False
+) -> Response[bytes]:
+    """Download a failing test of a letter with its secrets. Recorded in the audit."""
+    return await _repro(context, who, id, app, original=original, reveal=True)
+
+
+async def _repro(
+    context: ServerContext,
+    who: Identity,
+    id: str,
+    app: str | None,
+    *,
+    original: bool,
+    reveal: bool = False,
+) -> Response[bytes]:
+    app = app or context.settings.app
+    if app is None:
+        raise ConfigError("name the application with the handler, as in ?app=shop:app")
+    files = await context.office.letters.repro(
+        id, app, who.by(), original=original, reveal=reveal, sources=who.sources
+    )
+    *_, test = files
+    name = test.removesuffix(".py")
+    return Response(
+        pack_files(files),
+        media_type=ZIP,
+        headers={"content-disposition": f'attachment; filename="{name}.zip"'},
+    )
+
+
 def etag(revision: int) -> str:
     """Return the value of `If-Match` for a letter at this revision."""
     return f'"{revision}"'
 
 
-routes: Final[list[Any]] = [*(search_letters, count_letters, get_letter, timeline, message, body)]
+routes: Final[list[Any]] = [
+    *(search_letters, count_letters, get_letter, timeline, message, body),
+    *(get_repro, reveal_repro),
+]
 
 
 Reason: TypeAlias = Annotated[

@@ -217,6 +217,7 @@ _EXPORT: Final = next(
         most=10_000,
     )
 ).decode()
+_TEST: Final = "PK… (letter_e6f1b2c3d4.json and test_letter_e6f1b2c3d4.py)"  # a ZIP archive
 _WHO: Final = Whoami(name="anna", role=Role.ADMIN, sources=())
 _TOKEN: Final = TokenView(
     id="0f3a9c51d2",
@@ -244,6 +245,8 @@ EXAMPLES: Final[dict[str, Example]] = {
     "get_message": Example(_MESSAGE),
     "get_original": Example(_MESSAGE),
     "download_body": Example('{"order": 17}'),
+    "get_repro": Example(_TEST),
+    "reveal_repro": Example(_TEST),
     "get_difference": Example(
         [Difference(part="body", lines=(Line(Sign.GONE, "4z"), Line(Sign.NEW, "42")))]
     ),
