@@ -35,6 +35,7 @@ QueueCodes: TypeAlias = Literal["deadletter", "querator"]
 
 Text = Annotated[str, Meta(min_length=1, title="a text")]
 Count = Annotated[int, Meta(ge=1, title="a whole number, 1 or more")]
+AnyCount = Annotated[int, Meta(ge=0, title="a whole number, 0 or more")]
 Port = Annotated[int, Meta(ge=1, le=65535, title="a port number, 1 to 65535")]
 AnyPort = Annotated[int, Meta(ge=0, le=65535, title="a port number, 0 to 65535")]
 Seconds = Annotated[float, Meta(ge=0, le=1e7, title="seconds, 0 to 1e7")]
@@ -79,6 +80,7 @@ class Serve(Struct, frozen=True, kw_only=True):
     console: Literal["on", "off"] = "on"  # whether the web console is served
     queue_codes: QueueCodes = "deadletter"  # of errors under /v1
     replay_to: Names = ()  # mailboxes to which replays may send letters, besides their own
+    approve_above: AnyCount = 0  # letters above which a replay needs a second person; 0: never
     body_limit: Count = 32 * 1024 * 1024  # bytes of one request
     session_hours: Hours = 12.0  # length of a session
     proxies: Names = ()  # addresses whose X-Forwarded-For and -Proto are trusted

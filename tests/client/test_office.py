@@ -219,8 +219,12 @@ async def test_a_frozen_replay_is_judged_and_started_as_agreed(
     agreed = await office.replays.agree(
         frozen.id, BY, PlanWish(leave_out=(Verdict.ORDERED,)), expect=3
     )
+    with pytest.raises(Conflict, match="somebody else"):
+        await office.replays.approve(frozen.id, By(frozen.actor, "fine"), expect=3)
     await office.replays.resume(frozen.id, BY)
     await office.replays.run(frozen.id)
+    progress = await office.replays.progress(frozen.id)
+    aftermath = await office.replays.aftermath(frozen.id)
     sent = await office.replays.outcomes(frozen.id, only=[Outcome.SENT], limit=2)
     failed = await office.replays.outcomes(frozen.id, only=[Outcome.FAILED])
 
@@ -229,6 +233,8 @@ async def test_a_frozen_replay_is_judged_and_started_as_agreed(
     assert judged.plan.verdicts == {Verdict.READY: 3}
     assert (len(ready.letters), ready.after) == (2, 2)
     assert agreed.care.skip == (Verdict.ORDERED,)
+    assert (progress.total, progress.on_the_way, len(progress.stages)) == (3, 3, 1)
+    assert (aftermath.failed, aftermath.causes) == (0, ())
     assert (len(sent.items), failed.items) == (2, ())
 
 

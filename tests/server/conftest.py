@@ -34,6 +34,7 @@ def context_of(
             dice,
             servers=Ways((settings or Settings()).source_urls, clock=clock),
             presume_after=(settings or Settings()).presume_after,
+            approve_above=(settings or Settings()).serve.approve_above,
         ),
         items=engine.items if isinstance(engine, KeepsItems) else None,
         access=engine.access if guarded and isinstance(engine, Guards) else None,

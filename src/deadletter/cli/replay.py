@@ -37,6 +37,7 @@ from .replay_care import (
     warn_of_duplicates,
 )
 from .replay_status import (
+    approve,
     cancel,
     elsewhere_hint,
     pause,
@@ -115,7 +116,7 @@ async def show_verdicts(desk: Desk, office: OfficeProtocol, request: ReplayReque
 ASK_FROM = 100  # letters; fewer are sent without a question
 
 app = App(name="replay", help_format="markdown")
-for command in (status, report, pause, cancel):
+for command in (status, report, approve, pause, cancel):
     app.command(command)
 
 Rate = Annotated[float | None, Parameter(validator=Number(gt=0, lte=FASTEST))]

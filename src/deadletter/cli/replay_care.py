@@ -21,8 +21,10 @@ from deadletter.core.campaign import (
 )
 from deadletter.core.errors import ConfigError
 from deadletter.core.text import clean, parse_duration
+from deadletter.office.audit import AuditFilter
 from deadletter.office.office_protocol import OfficeProtocol
 from deadletter.office.outcomes import ITSELF, RESENT
+from deadletter.office.progress import why_paused
 
 from .app import ExitCode
 from .desk import Desk
@@ -214,14 +216,14 @@ async def explain_pause(desk: Desk, office: OfficeProtocol, campaign: Campaign) 
     """Print why a replay is paused, if it is, and how to continue."""
     if campaign.state is not CampaignState.PAUSED:
         return ExitCode.OK
-    entries = await office.audit(target=campaign.id, limit=_MAX_ENTRIES)
-    last = next((one for one in reversed(entries) if one.action == "campaign"), None)
-    if last is None:
+    wanted = AuditFilter(target=campaign.id)
+    pause = why_paused(campaign, await office.latest_audit(wanted, limit=_MAX_ENTRIES))
+    if pause is None:
         return ExitCode.OK
-    by_itself = last.actor == ITSELF
-    who = "It" if by_itself else f"Paused by {clean(last.actor)}:"
-    if last.reason and not desk.as_json:
-        reason = clean(last.reason)
+    by_itself = pause.by_itself
+    who = "It" if by_itself else f"Paused by {clean(pause.actor)}:"
+    if pause.reason and not desk.as_json:
+        reason = clean(pause.reason)
         end = "" if reason.endswith(("?", "!", ".")) else "."
         desk.tell(f"{who} {reason}{end}", "yellow" if by_itself else "dim")
     resume = resume_command(desk, campaign)

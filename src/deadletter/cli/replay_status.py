@@ -21,8 +21,9 @@ from deadletter.core.campaign import (
     Verdict,
     unsent,
 )
-from deadletter.core.letter import LetterHead, State
+from deadletter.core.letter import LetterHead, State, error_name
 from deadletter.core.text import clean
+from deadletter.office.aftermath import Cause
 from deadletter.office.batches import batched
 from deadletter.office.letters_protocol import LettersProtocol
 from deadletter.office.office_protocol import OfficeProtocol
@@ -196,6 +197,7 @@ async def status(
             named = await office.replays.status(campaign)
             show_campaign(desk, named)
             await warn_of_duplicates(desk, office, named)
+            await show_causes(desk, office, named)
             await explain_pause(desk, office, named)
             await show_remaining(desk, office, named)
         return
@@ -245,6 +247,41 @@ async def cancel(campaign: str, /, *, reason: Reason = "", desk: AtDesk) -> None
     async with desk.office() as office:
         found = await office.replays.cancel(campaign, desk.by(reason))
     show_campaign(desk, found)
+
+
+async def approve(
+    campaign: str, /, *, expect: int | None = None, reason: Reason = "", desk: AtDesk
+) -> None:
+    """
+    Agree to a replay that somebody else planned, so that it can be started.
+
+    A server needs this for replays of more letters than `serve.approve_above`. It refuses
+    whoever planned the replay.
+
+    Args:
+        campaign: The id of the replay, or the beginning of it.
+        expect: Refuse unless exactly this many letters would be sent.
+        reason: Why; recorded in the audit.
+    """
+    async with desk.office() as office:
+        found = await office.replays.approve(campaign, desk.by(reason), expect=expect)
+    show_campaign(desk, found)
+    desk.hint(f"Start it with: {resume_command(desk, found)}")
+
+
+async def show_causes(desk: Desk, office: OfficeProtocol, campaign: Campaign) -> None:
+    """Print why letters of a replay failed again, by cause."""
+    if desk.as_json or not campaign.counts.get(Outcome.FAILED):
+        return
+    found = await office.replays.aftermath(campaign.id)
+    if found.causes:
+        desk.show(_sums([(one.letters, _cause(one), "red") for one in found.causes]))
+
+
+def _cause(cause: Cause) -> str:
+    which = "the same error" if cause.is_same else "another error"
+    error = f"{clean(error_name(cause.error_type))} {clean(cause.text)}".strip()
+    return f"{which}: {error} (group {cause.fingerprint})"
 
 
 def show_campaign(desk: Desk, campaign: Campaign) -> None:

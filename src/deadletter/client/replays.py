@@ -20,8 +20,10 @@ from deadletter.core.campaign import (
 )
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By
+from deadletter.office.aftermath import Aftermath
 from deadletter.office.outcomes import Confirmed
 from deadletter.office.preflight import LetterVerdict, LetterVerdicts, Plan
+from deadletter.office.progress import ReplayProgress
 from deadletter.office.replay import Progress
 from deadletter.office.replay_plans import PlanWish
 from deadletter.office.replay_steps import PATIENCE
@@ -204,6 +206,20 @@ class Replays:
             path, LetterVerdicts, verdict=verdict, after=after, limit=limit
         )
 
+    async def approve(self, name: str, *, expect: int | None = None, reason: str = "") -> Campaign:
+        """Agree to a replay that somebody else planned."""
+        return await self._post(name, "approve", {"expect": expect, "reason": reason})
+
+    async def progress(self, name: str) -> ReplayProgress:
+        """Return the stages of a replay, how far it is, and why it is paused."""
+        path = f"{API}/replays/{part(name)}/progress"
+        return await self._connection.get(path, ReplayProgress)
+
+    async def aftermath(self, name: str) -> Aftermath:
+        """Return why letters of a replay failed again, by cause."""
+        path = f"{API}/replays/{part(name)}/aftermath"
+        return await self._connection.get(path, Aftermath)
+
     async def pause(self, name: str, *, reason: str = "") -> Campaign:
         """Stop sending until the replay is resumed."""
         return await self._post(name, "pause", {"reason": reason})
@@ -336,6 +352,18 @@ class RemoteReplays:
             expect=expect,
             reason=by.reason,
         )
+
+    async def approve(self, campaign_id: str, by: By, *, expect: int | None = None) -> Campaign:
+        """Agree to a replay that somebody else planned."""
+        return await self._replays.approve(campaign_id, expect=expect, reason=by.reason)
+
+    async def progress(self, campaign_id: str) -> ReplayProgress:
+        """Return the stages of a replay, how far it is, and why it is paused."""
+        return await self._replays.progress(campaign_id)
+
+    async def aftermath(self, campaign_id: str) -> Aftermath:
+        """Return why letters of a replay failed again, by cause."""
+        return await self._replays.aftermath(campaign_id)
 
     async def forget(self) -> None:
         """Cancel the replays that were planned only to see their verdicts."""

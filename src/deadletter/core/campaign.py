@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import takewhile
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -193,6 +194,10 @@ class Care(Struct, frozen=True, kw_only=True):
     def bound(self, sent: int, settled: int) -> int | None:
         """Return how many letters may be out before the next check; None means all."""
         return next((n for n in self._steps() if n > min(sent, settled)), None)
+
+    def steps(self, total: int) -> tuple[int, ...]:
+        """Return how many of `total` letters are out at the end of each step, all at last."""
+        return (*takewhile(lambda n: n < total, self._steps()), total)
 
     def ends_with(self, sent: int) -> bool:
         """Return whether a step ends after `sent` letters."""
@@ -386,6 +391,14 @@ class Campaign(Struct, frozen=True, kw_only=True):
     plan: KeptPlan | None = None  # if its letters are judged in the background
     approved_by: str = ""  # the second person who agreed to it
     counts: dict[Outcome, int] = {}
+
+
+def size_of(campaign: Campaign) -> int:
+    """Return how many letters a campaign has; of a plan that was not started, how many it sends."""
+    plan = campaign.plan
+    if plan is not None and plan.left:
+        return plan.sendable(campaign.care)
+    return sum(campaign.counts.values())
 
 
 def unsent(campaign: Campaign) -> int:

@@ -224,6 +224,7 @@ class Office:
         presume_after: Seconds after which a letter that went to another server counts
             as handled; None means never.
         alerts: The limits of what needs somebody.
+        approve_above: The letters above which replays need a second person; 0 is never.
     """
 
     def __init__(
@@ -237,6 +238,7 @@ class Office:
         fits: Fits | None = None,
         presume_after: float | None = None,
         alerts: Alerts | None = None,
+        approve_above: int = 0,
     ) -> None:
         assert engine.letters is not None  # every engine is opened with an office
         self.engine = engine
@@ -245,7 +247,9 @@ class Office:
         self.letters = Letters(self.store, clock)
         self.groups = Groups(self.store, clock)
         self.mailboxes = Mailboxes(engine.broker, self.store, clock)
-        self.triage = Triage(self.store, engine.broker, self.letters, clock, alerts)
+        self.triage = Triage(
+            self.store, engine.broker, self.letters, clock, alerts, approve_above=approve_above
+        )
         sender = Replay(
             self.store,
             engine.broker,
@@ -258,7 +262,7 @@ class Office:
             ways=servers,
             presume_after=presume_after,
         )
-        self.replays = Replays(self.store, sender, servers)
+        self.replays = Replays(self.store, sender, clock, servers)
         self._clock = clock
 
     async def choose(self, query: str) -> Chosen:

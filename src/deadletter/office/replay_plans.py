@@ -159,6 +159,11 @@ class ReplayPlans:
         if plan.added:
             raise Conflict(f"replay {campaign.id} was started already: resume it")
         care = wish.made_to(campaign.care)
+        if campaign.approved_by and care != campaign.care:
+            raise Conflict(
+                f"{campaign.approved_by} approved replay {campaign.id} as it is: to change it,"
+                " cancel it and plan it again"
+            )
         sendable = plan.sendable(care)
         if not sendable:
             raise Conflict(f"replay {campaign.id} would send no letter: see its verdicts")

@@ -12,6 +12,7 @@ from deadletter.core.letter import By
 from deadletter.core.redact import redact
 from deadletter.ports import Clock, Ledger, LedgerClaim, LedgerKey, LedgerState
 
+from .approval import check_approved
 from .replay import Replay
 from .replay_steps import until
 
@@ -54,6 +55,7 @@ class ReplaySender:
         observe: Observer,
         lease: float = LEASE,
         denied: Denied = nobody_is_asked,
+        approve_above: int = 0,
     ) -> None:
         self._replay = replay
         self._ledger = ledger
@@ -62,6 +64,7 @@ class ReplaySender:
         self._observe = observe
         self._lease = lease
         self._denied = denied
+        self._approve_above = approve_above
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._judging: dict[str, asyncio.Task[None]] = {}
         self._stop = asyncio.Event()
@@ -90,8 +93,9 @@ class ReplaySender:
         Let a campaign run, and send it unless somebody else does.
 
         The lease is taken before the campaign runs: a running campaign without a lease would be
-        left to somebody else for good.
+        left to somebody else for good. Raises Conflict if a second person has to approve it.
         """
+        check_approved(await self._replay.status(campaign), self._approve_above)
         claim = await self._claim(campaign, self._lease)
         try:
             found = await self._replay.resume(campaign, by, take_over=take_over)

@@ -9,11 +9,14 @@ from msgspec import Struct
 from deadletter.core.campaign import AT_ONCE, Campaign, Care, Outcome, Verdict
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By, State, sources_of
-from deadletter.ports import LetterStore, ReplayItems, WaysBack
+from deadletter.ports import Clock, LetterStore, ReplayItems, WaysBack
 
+from .aftermath import Aftermath, load_aftermath
+from .approval import approve
 from .batches import whole_letters
 from .outcomes import Confirmed, confirm_messages
 from .preflight import LetterVerdict, LetterVerdicts, Plan, target_of
+from .progress import ReplayProgress, load_progress
 from .replay import Progress, Replay
 from .replay_plans import PlanWish
 from .replay_steps import PATIENCE
@@ -104,6 +107,16 @@ class ReplaysProtocol(Protocol):
             expect: Raise Conflict unless exactly this many letters would be sent.
         """
 
+    async def approve(self, campaign_id: str, by: By, *, expect: int | None = None) -> Campaign:
+        """
+        Agree to a replay that somebody else planned, where many letters need two people.
+
+        Args:
+            campaign_id: The id of the replay, or the beginning of it.
+            by: Who agrees, and why.
+            expect: Raise Conflict unless exactly this many letters would be sent.
+        """
+
     async def run(
         self,
         campaign_id: str,
@@ -128,6 +141,12 @@ class ReplaysProtocol(Protocol):
 
     async def status(self, campaign_id: str) -> Campaign:
         """Return a replay and its counts, by its id or the beginning of it."""
+
+    async def progress(self, campaign_id: str) -> ReplayProgress:
+        """Return the stages of a replay, how far it is, and why it is paused."""
+
+    async def aftermath(self, campaign_id: str) -> Aftermath:
+        """Return why letters of a replay failed again, by cause."""
 
     async def page(self, *, limit: int = 20, after: str | None = None) -> ReplayPage:
         """Return replays with their counts, latest first; `after` continues a page."""
@@ -186,9 +205,10 @@ class Replays:
     """
 
     def __init__(
-        self, store: LetterStore, sender: Replay, servers: OtherServers | None = None
+        self, store: LetterStore, sender: Replay, clock: Clock, servers: OtherServers | None = None
     ) -> None:
         self._store = store
+        self._clock = clock
         self.sender = sender
         self._servers = servers
         self._planned: tuple[ReplayRequest, Selected] | None = None
@@ -328,6 +348,22 @@ class Replays:
     ) -> Campaign:
         """Change which verdicts a judged replay leaves out or includes."""
         return await self.sender.agree(campaign_id, by, wish, expect=expect)
+
+    async def approve(self, campaign_id: str, by: By, *, expect: int | None = None) -> Campaign:
+        """Agree to a replay that somebody else planned."""
+        campaign = await self.sender.status(campaign_id)
+        await approve(self._store, campaign, by, expect=expect)
+        return await self.sender.status(campaign.id)
+
+    async def progress(self, campaign_id: str) -> ReplayProgress:
+        """Return the stages of a replay, how far it is, and why it is paused."""
+        campaign = await self.sender.status(campaign_id)
+        return await load_progress(self._store, campaign, self._clock.now())
+
+    async def aftermath(self, campaign_id: str, *, sources: Sequence[str] = ()) -> Aftermath:
+        """Return why letters of a replay failed again; with `sources` only letters of these."""
+        campaign = await self.sender.status(campaign_id)
+        return await load_aftermath(self._store, campaign, sources=sources)
 
     async def resume(
         self, campaign_id: str, by: By, *, rate: float | None = None, take_over: bool = False

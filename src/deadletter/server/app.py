@@ -122,6 +122,7 @@ def build(context: ServerContext) -> Litestar:
         clock=context.clock,
         observe=context.observe,
         denied=replay_rights(context.access, context.clock),
+        approve_above=context.settings.serve.approve_above,
     )
     sending = KeptAlive("replays", sender.run, clock=context.clock, observe=context.observe)
     context.beside["replays"] = lambda: sending.trouble

@@ -64,6 +64,7 @@ async def open_context(
                 fits=fits,
                 presume_after=settings.presume_after,
                 alerts=settings.alerts,
+                approve_above=settings.serve.approve_above,
             ),
             items=ground.items,
             access=ground.access,

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from deadletter.core.alerts import Alerts
 from deadletter.core.brake import WindowState
-from deadletter.core.campaign import Campaign, Unsettled
+from deadletter.core.campaign import Campaign, Unsettled, size_of
 from deadletter.core.letter import Group, GroupStatus, LetterHead, State, error_name
 from deadletter.core.text import clean, cut, many, span
 from deadletter.office.mailboxes import Outage, unworked
@@ -146,7 +146,7 @@ def _of_replays(scene: Scene, now: datetime) -> Iterator[Need]:
             yield Need(kind=NeedKind.HALTED, text=text, target=one.id, since=one.created_at)
     waiting = {one.id for one in scene.approvals}
     for one in scene.approvals:
-        letters = sum(one.counts.values())
+        letters = size_of(one)
         reason = f": {_text(one.reason)}" if one.reason else ""
         text = f"{_name(one.actor)} wants to send {many(letters, 'letter')} back{reason}"
         yield Need(
@@ -159,7 +159,7 @@ def _of_replays(scene: Scene, now: datetime) -> Iterator[Need]:
                 f"The replay of {_query(one)} that {_name(one.actor)} planned is cancelled"
                 f" in {span(left.total_seconds())} unless somebody starts it"
             )
-            letters = sum(one.counts.values())
+            letters = size_of(one)
             yield Need(
                 kind=NeedKind.EXPIRING,
                 text=text,

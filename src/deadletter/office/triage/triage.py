@@ -15,6 +15,7 @@ from deadletter.core.query import parse, sealed
 from deadletter.core.query.ast import EVERYTHING, All, Node, Op, Term
 from deadletter.core.query.fields import instant
 from deadletter.core.query.parse import show
+from deadletter.office.approval import waits_for_approval
 from deadletter.office.audit import AuditFilter, latest_entries
 from deadletter.office.groups import list_groups
 from deadletter.office.letter_search import of_sources
@@ -122,6 +123,7 @@ class Triage:
         letters: The letters of the office.
         clock: The source of time.
         alerts: The limits of what needs somebody.
+        approve_above: The letters above which replays need a second person; 0 is never.
     """
 
     def __init__(
@@ -131,12 +133,15 @@ class Triage:
         letters: Letters,
         clock: Clock,
         alerts: Alerts | None = None,
+        *,
+        approve_above: int = 0,
     ) -> None:
         self._store = store
         self._broker = broker
         self._letters = letters
         self._clock = clock
         self._alerts = alerts or Alerts()
+        self._approve_above = approve_above
         self._values: dict[tuple[str, ...], tuple[float, SearchValues]] = {}
         self._places: dict[tuple[str, ...], tuple[float, dict[str, int]]] = {}
 
@@ -279,6 +284,7 @@ class Triage:
             halted=await self._halted(paused),
             paused=paused,
             planned=planned,
+            approvals=[one for one in planned if waits_for_approval(one, self._approve_above)],
             outages=await list_outages(self._store, self._clock, only=sources, only_open=True),
             queues=queues,
             problems=(*problems, *trouble),

@@ -3,7 +3,7 @@
 from msgspec import Struct, structs
 
 from deadletter.core.access import Identity, Role
-from deadletter.core.campaign import Campaign
+from deadletter.core.campaign import Campaign, size_of
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By
 from deadletter.core.text import many
@@ -69,6 +69,14 @@ async def agree(
     return await context.office.replays.agree(campaign.id, who.by(reason), wish, expect=expect)
 
 
+async def approve(
+    context: ServerContext, who: Identity, name: str, *, reason: str = "", expect: int | None = None
+) -> Campaign:
+    """Agree to a replay that somebody else planned."""
+    campaign = await _find_to_change(context, who, name)
+    return await context.office.replays.approve(campaign.id, who.by(reason), expect=expect)
+
+
 async def start_plan(
     context: ServerContext, sender: ReplaySender, found: Planned, by: By
 ) -> Planned:
@@ -108,19 +116,11 @@ async def start(
 ) -> Campaign:
     """Start a replay that waits for it; `expect` is the number of letters it must have."""
     campaign = await _find_to_change(context, who, name)
-    size = _size(campaign)
+    size = size_of(campaign)
     if expect is not None and expect != size:
         raise Conflict(f"the replay has {many(size, 'letter')}, not {expect:,}")
     check_target(context, who, campaign.to)
     return await sender.start(campaign.id, who.by(reason))
-
-
-def _size(campaign: Campaign) -> int:
-    """Return how many letters a replay has; of a plan that was judged, how many it sends."""
-    plan = campaign.plan
-    if plan is not None and not plan.added:
-        return plan.sendable(campaign.care)
-    return sum(campaign.counts.values())
 
 
 async def pause(context: ServerContext, who: Identity, name: str, *, reason: str = "") -> Campaign:

@@ -39,6 +39,7 @@ from deadletter.core.failure import Reason, Trouble
 from deadletter.core.ids import letter_id
 from deadletter.core.letter import AuditEntry, DeadLetter, GroupStatus, LetterHead, State
 from deadletter.core.message import Message
+from deadletter.office.aftermath import Aftermath, Cause
 from deadletter.office.archive import ArchiveHead, small_archives
 from deadletter.office.archive_import import TakenIn
 from deadletter.office.deaths import DeathChart, Mark, MarkKind
@@ -49,6 +50,7 @@ from deadletter.office.letters_protocol import LetterCount
 from deadletter.office.mailboxes import Outage, Released
 from deadletter.office.outcomes import Confirmed
 from deadletter.office.preflight import LetterVerdict, LetterVerdicts, Plan
+from deadletter.office.progress import ReplayProgress, Stage, StageState
 from deadletter.office.selection import ReplayPage
 from deadletter.office.stats import Arrivals, MailboxLine, Stats
 from deadletter.office.variants import Trait, ValueCount, Variants
@@ -328,6 +330,9 @@ EXAMPLES: Final[dict[str, Example]] = {
         structs.replace(_FROZEN, care=Care(skip=(Verdict.CREDENTIALS,))),
         {"leave_out": ["credentials"], "expect": 2} | _WHY,
     ),
+    "approve_replay": Example(
+        structs.replace(_FROZEN, approved_by="backend"), {"expect": 3} | _WHY
+    ),
     "start_replay": Example(_PLAN, _REPLAY_BODY),
     "list_replays": Example(ReplayPage((_CAMPAIGN,), after=_REPLAY)),
     "get_replay": Example(_CAMPAIGN),
@@ -335,6 +340,40 @@ EXAMPLES: Final[dict[str, Example]] = {
     "pause_replay": Example(_CAMPAIGN, _WHY),
     "resume_replay": Example(_CAMPAIGN, _WHY),
     "cancel_replay": Example(_CAMPAIGN, _WHY),
+    "get_progress": Example(
+        ReplayProgress(
+            total=3,
+            sent=1,
+            handled=1,
+            failed=0,
+            on_the_way=0,
+            left=2,
+            left_out=0,
+            stages=(
+                Stage(after=0, until=1, state=StageState.DONE, sent=1, handled=1, failed=0),
+                Stage(after=1, until=3, state=StageState.CURRENT),
+            ),
+            started_at=_AT,
+            seconds_left=40.0,
+        )
+    ),
+    "get_aftermath": Example(
+        Aftermath(
+            failed=2,
+            looked_at=2,
+            causes=(
+                Cause(
+                    fingerprint=_GROUP,
+                    source="orders",
+                    error_type="builtins.TimeoutError",
+                    text="the bank did not answer",
+                    letters=2,
+                    is_same=True,
+                    samples=(_ID,),
+                ),
+            ),
+        )
+    ),
     "judge_letters": Example(_VERDICTS, _REPLAY_BODY),
     "list_verdicts": Example(_VERDICTS),
     "report_replay": Example(

@@ -14,9 +14,11 @@ from deadletter.core.letter import By
 from deadletter.core.query import ast, parse
 from deadletter.core.query.fields import pattern
 from deadletter.core.query.parse import MAX_TEXT
+from deadletter.office.aftermath import Aftermath
 from deadletter.office.letter_search import of_sources
 from deadletter.office.outcomes import Confirmed
 from deadletter.office.preflight import LetterVerdicts, Plan
+from deadletter.office.progress import ReplayProgress
 from deadletter.office.replay import FASTEST, HIGHEST_CAP
 from deadletter.office.replay_plans import PlanWish
 from deadletter.office.replay_sender import ReplaySender
@@ -214,6 +216,16 @@ async def agree_to_plan(context: Here, who: Who, name: Name, data: JSONBody[Agre
     )
 
 
+@post("/replays/{name:str}/approve", guards=ACT, status_code=200)
+async def approve_replay(context: Here, who: Who, name: Name, data: JSONBody[Start]) -> Campaign:
+    """
+    Agree to a replay that somebody else planned.
+
+    Replays of more letters than `serve.approve_above` start only after that.
+    """
+    return await replay_acts.approve(context, who, name, reason=data.reason, expect=data.expect)
+
+
 @post("/replays/{name:str}/start", guards=ACT, status_code=200)
 async def start_planned(
     context: Here, who: Who, sender: Sender, name: Name, data: JSONBody[Start]
@@ -312,6 +324,20 @@ async def report_replay(
     )
 
 
+@get("/replays/{name:str}/progress", guards=READ)
+async def get_progress(context: Here, who: Who, name: Name) -> ReplayProgress:
+    """Return the stages of a replay, how far it is, and why it is paused."""
+    campaign = await replay_acts.find(context, who, name)
+    return await context.office.replays.progress(campaign.id)
+
+
+@get("/replays/{name:str}/aftermath", guards=READ)
+async def get_aftermath(context: Here, who: Who, name: Name) -> Aftermath:
+    """Return why letters of a replay failed again: the same error as before, or another."""
+    campaign = await replay_acts.find(context, who, name)
+    return await context.office.replays.aftermath(campaign.id, sources=who.sources)
+
+
 @post("/confirmations", guards=ACT, status_code=200)
 async def confirm_messages(context: Here, who: Who, data: JSONBody[Confirmation]) -> Confirmed:
     """
@@ -332,12 +358,15 @@ routes: Final[list[Any]] = [
     list_replays,
     get_replay,
     agree_to_plan,
+    approve_replay,
     start_planned,
     pause_replay,
     resume_replay,
     cancel_replay,
     list_verdicts,
     report_replay,
+    get_progress,
+    get_aftermath,
     confirm_messages,
 ]
 
