@@ -169,8 +169,8 @@ def test_the_audit_through_a_server_shows_what_the_token_may_see(
     for letter in (orders, returns):
         dlq("review", letter.id, "--reason", "looked")
     # As if others' entries were so many that a request does not get past them.
-    monkeypatch.setattr("deadletter.server.api.audit._STEP", 1)
-    monkeypatch.setattr("deadletter.server.api.audit._STEPS", 1)
+    monkeypatch.setattr("deadletter.server.acting.office_views.STEP", 1)
+    monkeypatch.setattr("deadletter.server.acting.office_views.STEPS", 1)
 
     with served(dlq.url, access="on") as server:
         remote = RemoteCommand(dlq, server.url)

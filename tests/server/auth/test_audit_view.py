@@ -6,7 +6,7 @@ import pytest
 
 from deadletter.core.access import Role
 from deadletter.core.letter import By
-from deadletter.server.api import audit
+from deadletter.server.acting import office_views
 from deadletter.server.context import ServerContext
 from office.making import make_letter
 from server.auth.conftest import Client, bearer
@@ -71,8 +71,8 @@ async def test_nothing_tells_whether_there_is_something_about_a_target(
 async def test_acts_of_others_without_end_are_looked_through_bit_by_bit(
     visitor: Client, limited: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "_STEP", 3)
-    monkeypatch.setattr(audit, "_STEPS", 2)
+    monkeypatch.setattr(office_views, "STEP", 3)
+    monkeypatch.setattr(office_views, "STEPS", 2)
 
     found = await pages(visitor, limited, limit=100)
 
@@ -99,8 +99,8 @@ async def latest_pages(client: Client, headers: dict[str, str], **asked: Any) ->
 async def test_the_newest_acts_come_first_without_those_of_others(
     visitor: Client, limited: dict[str, str], limit: int, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "_STEP", step)
-    monkeypatch.setattr(audit, "_STEPS", 2)
+    monkeypatch.setattr(office_views, "STEP", step)
+    monkeypatch.setattr(office_views, "STEPS", 2)
 
     found = await latest_pages(visitor, limited, limit=limit)
 

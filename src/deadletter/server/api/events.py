@@ -22,7 +22,7 @@ from deadletter.core.errors import BackendError
 from deadletter.core.letter import AuditEntry, State
 from deadletter.core.text import encode_document
 from deadletter.ports import LetterStore
-from deadletter.server.api.audit import LAST, visible
+from deadletter.server.acting.office_views import LAST, visible
 from deadletter.server.auth.guards import authenticator, caller, has_access, needs
 from deadletter.server.context import Here, ServerContext, Who
 

@@ -7,22 +7,21 @@ from typing import Annotated, Any, Final, TypeAlias
 from litestar import get
 from litestar.params import QueryParameter
 
-from deadletter.core.access import Identity, Role
-from deadletter.core.letter import AuditEntry, By
+from deadletter.core.access import Role
+from deadletter.core.letter import By
 from deadletter.core.query import parse, sealed
 from deadletter.core.query.parse import MAX_TEXT
-from deadletter.office.audit import AuditFilter
-from deadletter.office.triage.attention import Need, Problem
+from deadletter.office.triage.attention import Need
 from deadletter.office.triage.common_values import CommonValues
 from deadletter.office.triage.completion import Option
 from deadletter.office.triage.facets import COUNTED, Facets, Nearby, count_facets
 from deadletter.office.triage.layout import BodySlice, Form
-from deadletter.office.triage.shift_report import LONGEST, ShiftReport
+from deadletter.office.triage.shift_report import ShiftReport
+from deadletter.server.acting.office_views import needs_for, report_for
 from deadletter.server.auth.guards import needs
-from deadletter.server.context import Here, ServerContext, Who
+from deadletter.server.context import Here, Who
 from deadletter.server.search import Id, Query, Searches, in_utc
 
-from .audit import visible
 from .groups import Name
 
 READ: Final = [needs(Role.READER)]
@@ -143,9 +142,7 @@ async def list_needs(context: Here, who: Who) -> Sequence[Need]:
 
     A caller limited to some mailboxes sees what is about them, and own replays.
     """
-    return await context.office.triage.needs(
-        sources=who.sources, owner=_owner(who), problems=_problems(context, who)
-    )
+    return await needs_for(context, who)
 
 
 @get("/report", guards=READ)
@@ -159,40 +156,7 @@ async def get_report(
 
     A caller limited to some mailboxes gets the report of these, and of own replays.
     """
-    begin = in_utc(since) or since
-    entries = await _seen(context, who, begin) if who.sources else None
-    return await context.office.triage.report(
-        begin,
-        sources=who.sources,
-        owner=_owner(who),
-        entries=entries,
-        problems=_problems(context, who),
-    )
-
-
-def _owner(who: Identity) -> str | None:
-    return who.principal if who.sources else None
-
-
-def _problems(context: ServerContext, who: Identity) -> tuple[Problem, ...]:
-    if who.sources:
-        return ()
-    return tuple(Problem(one.loop, one.reason) for one in context.complaints())
-
-
-async def _seen(context: ServerContext, who: Identity, since: datetime) -> list[AuditEntry]:
-    """Return the acts since a time that the caller may see."""
-    entries: list[AuditEntry] = []
-    before: int | None = None
-    for _ in range(LONGEST // _STEP):
-        found = await context.office.latest_audit(
-            AuditFilter(since=since), before=before, limit=_STEP
-        )
-        entries += await visible(context, who, found)
-        if len(found) < _STEP:
-            break
-        before = found[-1].seq
-    return entries
+    return await report_for(context, who, in_utc(since) or since)
 
 
 routes: Final[list[Any]] = [
