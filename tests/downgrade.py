@@ -24,6 +24,7 @@ _UNDO: Final = {
         "ALTER TABLE campaigns DROP COLUMN approved_by",
         "ALTER TABLE campaigns DROP COLUMN plan",
     ),
+    30: ("DROP TABLE workers",),
 }
 """By number of the migration; a new migration adds its own."""
 

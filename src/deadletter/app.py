@@ -31,6 +31,7 @@ from deadletter.runtime.lifeline import progress_observers
 from deadletter.runtime.loop_factory import LoopFactory, call_handler
 from deadletter.runtime.loop_group import EndDeadline, Loop, LoopGroup
 from deadletter.runtime.outgoing import Item, SendOptions, due_in, new_message, new_messages
+from deadletter.runtime.presence import presence_loops
 from deadletter.runtime.registration import BRAKE, check_bodies, check_mailbox, select
 from deadletter.wiring.chores import anchoring, indexing, tidying_deaths
 from deadletter.wiring.engines import check_url, default_settings, key_ring, open_engine
@@ -39,7 +40,7 @@ from deadletter.wiring.foreign import Ways, intakes
 from .handler_registry import HandlerRegistry, Lifespan
 from .ports import AnyLoop, Clock, Dice, Engine, LetterStore, Sink, loss_of
 from .settings import OfficeDurability
-from .system import SystemClock, SystemDice
+from .system import SystemClock, SystemDice, process_name
 
 _CLOSING: Final = 5.0  # seconds that an engine of an ended loop is given
 _abandoned: Final[list[Engine]] = []  # kept, so that nothing closes them
@@ -377,6 +378,15 @@ class App(HandlerRegistry):
             loops += indexing(letters, settings.index_bodies, clock=self._clock, observe=observe)
             loops += tidying_deaths(letters, clock=self._clock, observe=observe)
             loops += anchoring(letters, settings.anchors, clock=self._clock, observe=observe)
+            loops += presence_loops(
+                letters,
+                loops,
+                name=process_name(),
+                version=self.version,
+                clock=self._clock,
+                dice=self._dice,
+                observe=observe,
+            )
             group = LoopGroup(
                 loops,
                 clock=self._clock,

@@ -1,7 +1,7 @@
 """Databases of their own for tests, whose server goes by a clock we can set."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from secrets import token_hex
 from urllib.parse import urlsplit, urlunsplit
@@ -80,6 +80,20 @@ async def told_time(url: str, clock: FakeClock) -> AsyncIterator[ToldTime]:
         yield time
     finally:
         await connection.close()
+
+
+def told_later(url: str, clock: FakeClock) -> Callable[[float], Awaitable[None]]:
+    """Return a function that lets time pass, also for the server of a told database."""
+
+    async def wait(seconds: float) -> None:
+        clock.advance(seconds)
+        connection = await asyncpg.connect(url)
+        try:
+            await ToldTime(connection, clock).tell()
+        finally:
+            await connection.close()
+
+    return wait
 
 
 def within(server_url: str, database: str, query: str = "") -> str:

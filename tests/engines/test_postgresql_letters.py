@@ -1,6 +1,6 @@
 """The PostgreSQL office keeps what an office promises."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -9,7 +9,7 @@ from deadletter.stores.postgresql.engine import open_database
 from deadletter.stores.postgresql.letters import PostgresqlLetters
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.letters_contract import LetterStoreContract
-from engines.postgresql_time import told_database, told_time
+from engines.postgresql_time import told_database, told_later, told_time
 
 __all__ = ["told_database"]
 
@@ -24,3 +24,9 @@ class TestPostgresqlLetters(LetterStoreContract):
             assert engine.letters is not None
             yield engine.letters
             await engine.close()
+
+    @pytest.fixture
+    def later(
+        self, store: LetterStore, clock: FakeClock, told_database: str
+    ) -> Callable[[float], Awaitable[None]]:
+        return told_later(told_database, clock)

@@ -1,6 +1,6 @@
 """PostgreSQL behind a real pgbouncer in transaction mode keeps the same promises."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from urllib.parse import quote, urlsplit
 
@@ -14,7 +14,7 @@ from deadletter.testing.fakes import FakeClock
 from deadletter.testing.ledger_contract import LedgerContract
 from deadletter.testing.letters_contract import LetterStoreContract
 from deadletter.testing.queue_contract import QueueContract
-from engines.postgresql_time import ToldTime, told_database, told_time, within
+from engines.postgresql_time import ToldTime, told_database, told_later, told_time, within
 from servers import Missing, Server
 from servers.fixtures import do_without
 from servers.pgbouncer import PgBouncer
@@ -81,3 +81,9 @@ class TestBouncedLetters(_Bounced, LetterStoreContract):
         async with self.opened(clock, told_database, bounced) as engine:
             assert engine.letters is not None
             yield engine.letters
+
+    @pytest.fixture
+    def later(
+        self, store: LetterStore, clock: FakeClock, told_database: str
+    ) -> Callable[[float], Awaitable[None]]:
+        return told_later(told_database, clock)

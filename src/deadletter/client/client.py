@@ -29,6 +29,7 @@ from deadletter.office.groups import (
 from deadletter.office.mailboxes import Outage, Released
 from deadletter.office.stats import Stats
 from deadletter.office.variants import Variants
+from deadletter.office.workers import WorkerLine
 from deadletter.ports import QueueInfo, QueueOptions
 
 from .connection import API, Connected, Connection, decoded, part
@@ -345,6 +346,10 @@ class Client(Connected):
     async def stats(self) -> Stats:
         """Return the numbers of messages and letters, and recent arrivals."""
         return await self._connection.get(f"{API}/stats", Stats)
+
+    async def workers(self) -> Sequence[WorkerLine]:
+        """Return the workers that the office has heard of lately, by name."""
+        return await self._connection.get(f"{API}/workers", tuple[WorkerLine, ...])
 
     async def audit(
         self, *, target: str | None = None, after: int = 0, limit: int = 100

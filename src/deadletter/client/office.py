@@ -32,6 +32,7 @@ from deadletter.office.mailboxes import Outage, Released
 from deadletter.office.selection import Chosen, choose_letters
 from deadletter.office.stats import Stats
 from deadletter.office.variants import Variants
+from deadletter.office.workers import WorkerLine
 from deadletter.ports import QueueInfo, QueueOptions
 
 from .letters import PAGE, RemoteLetters
@@ -234,6 +235,10 @@ class RemoteOffice:
     ) -> Sequence[Mark]:
         """Return versions first seen, outages and replays of a span, earliest first."""
         return await self._client.deaths.marks(since=since, until=until)
+
+    async def workers(self) -> Sequence[WorkerLine]:
+        """Return the workers that the office has heard of lately, by name."""
+        return await self._client.workers()
 
     async def waiting(self) -> Sequence[Unsettled]:
         """Return the letters that wait for the outcome of a replay, by source."""

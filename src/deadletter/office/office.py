@@ -53,6 +53,7 @@ from .stats import Stats, collect, waiting
 from .triage.triage import Triage
 from .variants import group_variants
 from .verify import Verified, verify
+from .workers import WorkerLine, list_workers
 
 
 class Groups:
@@ -324,6 +325,10 @@ class Office:
         return await find_marks(
             self.store, self._clock, since=since, until=until, sources=sources, owner=owner
         )
+
+    async def workers(self, *, sources: Sequence[str] = ()) -> Sequence[WorkerLine]:
+        """Return the workers that the office has heard of lately, by name."""
+        return await list_workers(self.store, only=sources)
 
     async def waiting(self) -> Sequence[Unsettled]:
         """Return the letters that wait for the outcome of a replay, by source."""

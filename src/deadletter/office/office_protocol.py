@@ -21,6 +21,7 @@ from .replays import ReplaysProtocol
 from .selection import Chosen
 from .stats import Stats
 from .triage.triage import TriageProtocol
+from .workers import WorkerLine
 
 
 class GroupsProtocol(Protocol):
@@ -235,6 +236,13 @@ class OfficeProtocol(Protocol):
         self, *, since: datetime | None = None, until: datetime | None = None
     ) -> Sequence[Mark]:
         """Return versions first seen, outages and replays of a span, earliest first."""
+
+    async def workers(self) -> Sequence[WorkerLine]:
+        """
+        Return the workers that the office has heard of lately, by name.
+
+        Raises ConfigError for an office that does not know which workers run.
+        """
 
     async def waiting(self) -> Sequence[Unsettled]:
         """Return the letters that wait for the outcome of a replay, by source."""

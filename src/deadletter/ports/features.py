@@ -40,6 +40,7 @@ class Features(Struct, frozen=True, kw_only=True):
     keeps_results: bool = False  # results and notes of handlers can be seen
     keeps_letters: bool = True
     counts_deaths: bool = True  # its office counts deaths over time
+    keeps_presence: bool = True  # its office knows which workers run
     keeps_ledger: bool = True
 
 

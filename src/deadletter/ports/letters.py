@@ -25,6 +25,7 @@ from deadletter.core.letter import (
     State,
 )
 from deadletter.core.message import Message
+from deadletter.core.presence import WorkerSeen, WorkerSign
 from deadletter.core.query.ast import EVERYTHING, Node
 from deadletter.core.query.search_step import Found, Meter, Step, Wanted
 from deadletter.core.seals import Sealing
@@ -456,6 +457,24 @@ class DeathCounting(Protocol):
         self, since: datetime, until: datetime, *, limit: int = 1_000
     ) -> Sequence[FirstSeen]:
         """Return the versions that were first seen in a span, latest first."""
+
+
+@runtime_checkable
+class Presence(Protocol):
+    """
+    A store to which workers say that they live, and what they work.
+
+    Nothing depends on it but what people see. Time is the clock of the store.
+    """
+
+    async def note_workers(self, signs: Sequence[WorkerSign]) -> None:
+        """Write signs of life, one row for each worker; forget those silent for long."""
+
+    async def workers_left(self, ids: Sequence[str]) -> None:
+        """Forget workers that have ended."""
+
+    async def workers(self) -> Sequence[WorkerSeen]:
+        """Return the workers that are not forgotten, by name."""
 
 
 @runtime_checkable

@@ -37,6 +37,7 @@ from deadletter.core.failure.classify import ErrorClassifier
 from deadletter.core.failure.rules import DEFAULT
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery
+from deadletter.core.presence import LONGEST, WorkedMailbox
 from deadletter.core.signing import Keys
 from deadletter.ports import (
     PROCESS_KEYS,
@@ -319,6 +320,12 @@ class DLQConsumer:
     def ready(self) -> str | None:
         """Return why it cannot work at the moment; None when it can."""
         return self._availability.complaint()
+
+    def presence(self) -> WorkedMailbox:
+        """Return what people see of this consumer."""
+        return WorkedMailbox(
+            mailbox=self._source.mailbox, slots=1, trouble=(self.ready() or "")[:LONGEST]
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Go on until `stop` is set or it is shut down."""

@@ -15,6 +15,7 @@ from deadletter.core.errors import BackendError, ConfigError, DeadLetterError, U
 from deadletter.core.events import Observer, Received, WorkerStarted, WorkerStopped
 from deadletter.core.failure.clues import plain_name, text_of
 from deadletter.core.message import Delivery
+from deadletter.core.presence import LONGEST, WorkedMailbox
 from deadletter.core.signing import Keys
 from deadletter.ports import (
     PROCESS_KEYS,
@@ -252,6 +253,18 @@ class Worker:
     def note(self) -> str | None:
         """Return why nothing is fetched although this worker is ready; None if it is."""
         return self._brake_gate.complaint()
+
+    def presence(self) -> WorkedMailbox:
+        """Return what people see of this worker."""
+        window = self._brake_gate.window if self._brake_gate.is_open else None
+        return WorkedMailbox(
+            mailbox=self._source.mailbox,
+            slots=self._options.slots,
+            in_flight=len(self._held),
+            brake=window.text[:LONGEST] if window is not None else "",
+            brake_since=window.opened_at if window is not None else None,
+            trouble=(self.ready() or "")[:LONGEST],
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then finish or release what is held."""

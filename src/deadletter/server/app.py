@@ -27,7 +27,19 @@ from deadletter.server.auth.hosts import refuse_odd_hosts, refuse_other_sites, s
 from deadletter.system import process_name
 
 from . import health
-from .api import archive, audit, deaths, events, groups, letters, moves, queues, replays, triage
+from .api import (
+    archive,
+    audit,
+    deaths,
+    events,
+    groups,
+    letters,
+    moves,
+    queues,
+    replays,
+    triage,
+    workers,
+)
 from .auth import routes as auth
 from .console import routes as console
 from .console.problems import page_handlers
@@ -110,7 +122,10 @@ async def _refuse(send: Send, error: HTTPException) -> None:
 
 
 API: Final = "/api/v1"
-_TOPICS: Final = (letters, moves, groups, replays, queues, deaths, audit, archive, events, triage)
+_TOPICS: Final = (
+    *(letters, moves, groups, replays, queues, workers, deaths),
+    *(audit, archive, events, triage),
+)
 
 
 def build(context: ServerContext) -> Litestar:

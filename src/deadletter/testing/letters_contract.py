@@ -19,6 +19,7 @@ from .letters_deaths import DeathsContract
 from .letters_filing import KeepingContract, OverflowContract, WindowsContract
 from .letters_grouping import GroupingContract, RegroupingContract, WaitingContract
 from .letters_plans import KeptPlansContract
+from .letters_presence import PresenceContract
 from .letters_replaying import ReplayingContract
 from .letters_returning import KeyOrderContract, RetellingContract, ReturningContract
 from .letters_reviewing import EditingContract, ReviewingContract
@@ -394,5 +395,6 @@ class LetterStoreContract(
     WaitingContract,
     WindowsContract,
     DeathsContract,
+    PresenceContract,
 ):
     """All of it. A backend's whole test is a subclass with a fixture `store`."""

@@ -69,6 +69,8 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/api/v1/queues/{name}"): READER,
     ("PATCH", "/api/v1/queues/{name}"): ADMIN,
     ("DELETE", "/api/v1/queues/{name}"): ADMIN,
+    # workers
+    ("GET", "/api/v1/workers"): READER,
     # outages
     ("GET", "/api/v1/outages"): READER,
     ("POST", "/api/v1/outages/release"): OPERATOR,

@@ -19,6 +19,7 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.grouping import Asked, GroupLimit, GroupRule, StatusCount
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, GroupStatus, LetterHead, State
 from deadletter.core.message import Message
+from deadletter.core.presence import WorkerSeen, WorkerSign
 from deadletter.core.query import EVERYTHING, Meter, Node, matcher, needs_contents, with_versions
 from deadletter.core.query.match import LOOK
 from deadletter.core.query.search_step import cursor, place
@@ -31,6 +32,7 @@ from deadletter.ports.letters import Page
 from . import deaths
 from .letter_operations import MemoryOperations
 from .letter_table import LetterTable
+from .presence import Signs
 
 T = TypeVar("T")
 
@@ -44,6 +46,7 @@ class MemoryLetters(TransactionalLetters):
         self._shelf = LetterTable()
         self._signing_key = b""
         self._windows: dict[str, BrakeWindow] = {}
+        self._signs = Signs()
         self._operations = MemoryOperations(self._shelf, self._windows)
 
     async def transact(
@@ -182,6 +185,18 @@ class MemoryLetters(TransactionalLetters):
         """Windows of all mailboxes or one, the latest opening first."""
         found = sorted(self._windows.values(), key=lambda one: one.id, reverse=True)
         return [one for one in found if mailbox in (None, one.mailbox)][:limit]
+
+    async def note_workers(self, signs: Sequence[WorkerSign]) -> None:
+        """Write signs of life of workers."""
+        self._signs.note(signs, self._clock.now())
+
+    async def workers_left(self, ids: Sequence[str]) -> None:
+        """Forget workers that have ended."""
+        self._signs.leave(ids)
+
+    async def workers(self) -> Sequence[WorkerSeen]:
+        """Return the workers that are not forgotten, by name."""
+        return self._signs.seen(self._clock.now())
 
     async def signing_key(self, new: bytes) -> bytes:
         """Return the key that this office signs with."""

@@ -37,6 +37,7 @@ FEATURES: Final = Features(
     exact_delay=False,
     counts_attempts=False,
     counts_deaths=False,
+    keeps_presence=False,
     keeps_history=False,
     fences=False,
     finds_suspects=False,

@@ -9,6 +9,7 @@ from deadletter.core.deaths import DeathCount, DeathFilter, FirstSeen, VersionDe
 from deadletter.core.grouping import Asked, GroupRule, StatusCount
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, GroupStatus, State
 from deadletter.core.message import Message
+from deadletter.core.presence import WorkerSeen, WorkerSign
 from deadletter.core.query import (
     EVERYTHING,
     MOST_VERSIONS,
@@ -25,7 +26,7 @@ from deadletter.office.transactions.replays import report_sent
 from deadletter.ports.features import Clock, Features
 from deadletter.ports.letters import Kept, Names, Page
 
-from . import audit, body_index, deaths, groups, letters_rows, search, text_index
+from . import audit, body_index, deaths, groups, letters_rows, presence, search, text_index
 from .database import LONGEST, Connection, Database, limit_for
 from .letter_operations import PostgresqlOperations, keeping
 from .verification import LONG
@@ -254,6 +255,18 @@ class PostgresqlLetters(TransactionalLetters):
     ) -> Sequence[BrakeWindow]:
         """Windows of all mailboxes or one, the latest opening first."""
         return await self._db.read(lambda c: latest_windows(c, mailbox, limit))
+
+    async def note_workers(self, signs: Sequence[WorkerSign]) -> None:
+        """Write signs of life of workers."""
+        await self._db.write(lambda c: presence.note(c, signs))
+
+    async def workers_left(self, ids: Sequence[str]) -> None:
+        """Forget workers that have ended."""
+        await self._db.write(lambda c: presence.leave(c, ids))
+
+    async def workers(self) -> Sequence[WorkerSeen]:
+        """Return the workers that are not forgotten, by name."""
+        return await self._db.read(presence.seen)
 
     async def signing_key(self, new: bytes) -> bytes:
         """Return the key that all processes of this office sign with."""

@@ -10,6 +10,7 @@ from deadletter.core.deaths import DeathCount, DeathFilter, FirstSeen, VersionDe
 from deadletter.core.grouping import Asked, GroupRule, StatusCount
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, GroupStatus, State
 from deadletter.core.message import Message
+from deadletter.core.presence import WorkerSeen, WorkerSign
 from deadletter.core.query import (
     EVERYTHING,
     MOST_VERSIONS,
@@ -25,7 +26,7 @@ from deadletter.office.transactions.operations import Transaction, run_now
 from deadletter.ports.features import Clock, Dice, Features
 from deadletter.ports.letters import Names, Page
 
-from . import audit, body_index, deaths, groups, letters_rows, search, text_index
+from . import audit, body_index, deaths, groups, letters_rows, presence, search, text_index
 from .engine import Database
 from .letter_operations import SqliteOperations
 from .sql import stored
@@ -233,6 +234,20 @@ class SqliteLetters(TransactionalLetters):
     ) -> Sequence[BrakeWindow]:
         """Windows of all mailboxes or one, the latest opening first."""
         return await self._db.read(lambda c: latest_windows(c, mailbox, limit))
+
+    async def note_workers(self, signs: Sequence[WorkerSign]) -> None:
+        """Write signs of life of workers."""
+        now = self._clock.now()
+        await self._db.write(lambda c: presence.note(c, signs, now), patient=True)
+
+    async def workers_left(self, ids: Sequence[str]) -> None:
+        """Forget workers that have ended."""
+        await self._db.write(lambda c: presence.leave(c, ids), patient=True)
+
+    async def workers(self) -> Sequence[WorkerSeen]:
+        """Return the workers that are not forgotten, by name."""
+        now = self._clock.now()
+        return await self._db.read(lambda c: presence.seen(c, now))
 
     async def signing_key(self, new: bytes) -> bytes:
         """Return the key that all processes of this office sign with."""
