@@ -20,6 +20,7 @@ from deadletter.core.text import encode_document
 from deadletter.office.replay_sender import ReplaySender
 from deadletter.queue_server.routes import Lifespan, queue_server_routes
 from deadletter.runtime.loop_group import KeptAlive
+from deadletter.server.acting.upkeep import upkeep_of
 from deadletter.server.api.events import Live
 from deadletter.server.api.openapi import openapi_route
 from deadletter.server.auth.guards import dependencies, replay_rights
@@ -27,7 +28,19 @@ from deadletter.server.auth.hosts import refuse_odd_hosts, refuse_other_sites, s
 from deadletter.system import process_name
 
 from . import health
-from .api import archive, audit, deaths, events, groups, letters, moves, queues, replays, triage
+from .api import (
+    archive,
+    audit,
+    deaths,
+    events,
+    groups,
+    letters,
+    moves,
+    queues,
+    replays,
+    triage,
+    upkeep,
+)
 from .auth import routes as auth
 from .console import routes as console
 from .console.problems import page_handlers
@@ -110,7 +123,19 @@ async def _refuse(send: Send, error: HTTPException) -> None:
 
 
 API: Final = "/api/v1"
-_TOPICS: Final = (letters, moves, groups, replays, queues, deaths, audit, archive, events, triage)
+_TOPICS: Final = (
+    letters,
+    moves,
+    groups,
+    replays,
+    queues,
+    deaths,
+    audit,
+    archive,
+    events,
+    triage,
+    upkeep,
+)
 
 
 def build(context: ServerContext) -> Litestar:
@@ -192,11 +217,12 @@ async def _before(request: Request[Any, Any, Any]) -> Response[bytes] | None:
 
 def _lifespan(sender: ReplaySender, sending: KeptAlive, live: Live) -> Lifespan:
     @asynccontextmanager
-    async def lifespan(_: Litestar) -> AsyncIterator[None]:
+    async def lifespan(app: Litestar) -> AsyncIterator[None]:
         try:
             async with sending:
                 yield
         finally:
+            await upkeep_of(app.state).close()
             await live.close()
             await sender.close()
 
