@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from cli.conftest import Command, RemoteCommand
@@ -117,6 +118,35 @@ def test_through_a_server_its_own_tokens_are_handed_out(
     assert [(act.actor, act.action, act.reason) for act in acts] == [
         ("root", "issue", "new here"),
         ("root", "revoke", "left"),
+    ]
+
+
+def test_sessions_are_listed_and_ended_in_the_store_and_through_a_server(
+    dlq: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = dlq("tokens", "sessions")
+    with served(dlq.url, access="on") as server:
+        ask = RemoteCommand(dlq, server.url)
+        shown = server.token(Role.ADMIN, name="root")
+        monkeypatch.setenv("DLQ_TOKEN", shown)
+        for _ in range(2):
+            httpx.post(f"{server.url}/api/v1/session", json={"token": shown}).raise_for_status()
+        table = ask("tokens", "sessions")
+        first, second = ask("tokens", "sessions", "--json").documents
+        ended = ask("tokens", "end-session", first["id"], "--reason", "left")
+        again = ask("tokens", "end-session", first["id"])
+    beside = dlq("tokens", "end-session", second["id"], "--json")
+
+    assert "Nobody is signed in" in nobody.out or nobody.code == 3
+    assert first["id"] in table.out
+    assert {first["name"], second["name"]} == {"root"}
+    assert (ended.code, again.code) == (0, 3)
+    assert beside.document == {"ended": second["id"]}
+    assert dlq("tokens", "sessions", "--json").documents == []
+    ends = [act for act in audit(dlq) if act.action == "end-session"]
+    assert [(act.reason, act.target) for act in ends] == [
+        ("left", f"token:{first['token_id']}"),
+        ("", f"token:{second['token_id']}"),
     ]
 
 

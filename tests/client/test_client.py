@@ -311,3 +311,24 @@ async def test_a_letter_view_holds_all_that_a_letter_has(server: Served, client:
 
     assert (view.position, view.route) == ("7", "dead")
     assert list(view.attempts) == letter.story()
+
+
+async def test_the_office_is_checked_and_verified_through_the_server(
+    server: Served, client: Client
+) -> None:
+    server.keep(make_letter())
+
+    checks = await client.upkeep.checks()
+    run = await client.upkeep.verify()
+    due = await client.upkeep.retention()
+
+    assert "reachable" in {check.name for check in checks}
+    assert run.found is not None
+    assert (run.state, run.found.findings, run.found.letters) == ("done", (), 1)
+    assert (await client.upkeep.verification()) == run
+    assert (due.due, due.letters) == (0, 1)
+    assert (await client.upkeep.run_retention(expect=0)).actor == "local"
+    with pytest.raises(Conflict, match=r"alerts\.targets"):
+        await client.upkeep.test_alerts()
+    with pytest.raises(Conflict, match="access is off"):
+        await client.sessions.list()

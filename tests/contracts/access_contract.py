@@ -198,6 +198,48 @@ class AccessContract:
         assert await elsewhere.session("s1") is None
         assert await elsewhere.session("s2") is not None
 
+    async def test_open_sessions_are_listed_latest_first(
+        self, access: AccessStore, elsewhere: AccessStore, clock: FakeClock
+    ) -> None:
+        await access.add_token(a_token())
+        later = replace(a_session("s2"), created_at=START + HOUR / 2, expires_at=START + 2 * HOUR)
+        await access.open_session(a_session("s1"))
+        await access.open_session(later)
+
+        assert await elsewhere.sessions() == [later, a_session("s1")]
+        clock.advance(3600)
+        assert await elsewhere.sessions() == [later]
+        await access.close_session("s2")
+        assert await elsewhere.sessions() == []
+
+    async def test_a_token_is_stored_anew_and_its_sessions_stay(self, access: AccessStore) -> None:
+        await access.put_token(a_token())
+        await access.open_session(a_session())
+        renewed = replace(a_token(), hash="another", expires_at=START + HOUR)
+
+        await access.put_token(renewed)
+
+        assert await access.tokens() == [renewed]
+        assert await access.session("s1") == a_session()
+
+    async def test_sessions_end_when_a_token_gets_other_rights(self, access: AccessStore) -> None:
+        await access.put_token(a_token())
+        await access.put_token(a_token("t2"))
+        await access.open_session(a_session())
+        await access.open_session(a_session("s2", of="t2"))
+
+        await access.put_token(a_token(to=replace(ANNA, role=Role.READER)))
+
+        assert await access.sessions() == [a_session("s2", of="t2")]
+
+    async def test_no_token_takes_the_hash_of_another(self, access: AccessStore) -> None:
+        await access.put_token(a_token())
+
+        with pytest.raises(Conflict):
+            await access.put_token(replace(a_token("t2"), hash=a_token().hash))
+
+        assert await access.tokens() == [a_token()]
+
     async def test_a_key_is_claimed_once(self, access: AccessStore, elsewhere: AccessStore) -> None:
         first = await access.begin_answer(an_answer())
         second = await elsewhere.begin_answer(an_answer(request="r2"))

@@ -1,4 +1,4 @@
-"""dlq tokens: create, list and revoke tokens of the server."""
+"""dlq tokens: create, list and revoke tokens of the server; list and end its sessions."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -11,11 +11,12 @@ from msgspec import structs
 from rich.console import RenderableType
 from rich.table import Table
 
-from deadletter.core.access import Identity, IssuedToken, Role, TokenView
+from deadletter.core.access import Identity, IssuedToken, Role, SessionView, TokenView
 from deadletter.core.errors import NotFound
 from deadletter.core.letter import By
 from deadletter.server.auth.keys import Keys, view
 from deadletter.server.auth.keys import issued as issued_token
+from deadletter.server.auth.session_list import Sessions
 from deadletter.wiring.serving import serving_engine
 
 from .desk import AtDesk, Desk
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 app = App(
     name="tokens",
-    help="Create, list and revoke the tokens of the server's callers.",
+    help="Create, list and revoke the tokens of the server's callers; end their sessions.",
     help_format="markdown",
 )
 
@@ -114,6 +115,48 @@ async def revoke(id: str, /, *, reason: Reason = "", yes: Yes = False, desk: AtD
         desk.tell(f"Token {id} of {token.name} is revoked.")
 
 
+@app.command
+async def sessions(*, desk: AtDesk) -> None:
+    """List the sessions of the console that have not ended, latest first."""
+    async with opened_tokens(desk) as tokens:
+        found = await tokens.sessions()
+    if desk.as_json:
+        for session in found:
+            desk.document(session)
+        return
+    if not found:
+        desk.tell("Nobody is signed in.")
+        return
+    shown, now = table(), desk.clock.now()
+    firm_column(shown, "id")
+    name_column(shown, "name")
+    for name in ("role", "since", "ends"):
+        firm_column(shown, name)
+    for one in found:
+        since, ends = ago(one.created_at, now), ago(one.expires_at, now)
+        shown.add_row(
+            cell(one.id, "cyan"), Name(one.name), cell(one.role), cell(since), cell(ends)
+        )
+    desk.show(shown)
+
+
+@app.command
+async def end_session(id: str, /, *, reason: Reason = "", desk: AtDesk) -> None:
+    """
+    End a session of the console on all servers immediately.
+
+    Args:
+        id: The id in the list of sessions.
+        reason: Why; recorded in the audit.
+    """
+    async with opened_tokens(desk) as tokens:
+        await tokens.end_session(id, desk.by(reason))
+    if desk.as_json:
+        desk.document({"ended": id})
+    else:
+        desk.tell(f"Session {id} has ended.")
+
+
 def _table(tokens: Sequence[TokenView], now: datetime, width: int) -> Table:
     is_narrow = width < NARROW
     shown = table()
@@ -165,6 +208,12 @@ class TokensProtocol(Protocol):
     async def revoke(self, id: str, by: By) -> None:
         """Revoke a token and its sessions on all servers."""
 
+    async def sessions(self) -> Sequence[SessionView]:
+        """Return the sessions that have not ended, latest first."""
+
+    async def end_session(self, id: str, by: By) -> None:
+        """End a session on all servers."""
+
 
 @asynccontextmanager
 async def opened_tokens(desk: Desk, *, make: bool = False) -> AsyncIterator[TokensProtocol]:
@@ -186,14 +235,17 @@ async def opened_tokens(desk: Desk, *, make: bool = False) -> AsyncIterator[Toke
     ) as ground:
         desk.name_office(desk.office_of(ground.engine))
         assert ground.access is not None  # access is "on" above
-        yield _LocalTokens(Keys(ground.access, ground.letters, desk.clock))
+        yield _LocalTokens(
+            Keys(ground.access, ground.letters, desk.clock), Sessions(ground.access, ground.letters)
+        )
 
 
 class _LocalTokens:
     """Tokens in a store that is open in this process."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, sessions: Sessions) -> None:
         self._keys = keys
+        self._sessions = sessions
 
     async def list(self) -> Sequence[TokenView]:
         return [view(token) for token in await self._keys.list()]
@@ -204,12 +256,19 @@ class _LocalTokens:
     async def revoke(self, id: str, by: By) -> None:
         await self._keys.revoke(id, by)
 
+    async def sessions(self) -> Sequence[SessionView]:
+        return await self._sessions.list()
+
+    async def end_session(self, id: str, by: By) -> None:
+        await self._sessions.end(id, by)
+
 
 class _RemoteTokens:
     """Tokens behind a server; the caller must be an administrator."""
 
     def __init__(self, client: "Client") -> None:
         self._tokens = client.tokens
+        self._sessions = client.sessions
 
     async def list(self) -> Sequence[TokenView]:
         return await self._tokens.list()
@@ -219,3 +278,9 @@ class _RemoteTokens:
 
     async def revoke(self, id: str, by: By) -> None:
         await self._tokens.revoke(id, reason=by.reason)
+
+    async def sessions(self) -> Sequence[SessionView]:
+        return await self._sessions.list()
+
+    async def end_session(self, id: str, by: By) -> None:
+        await self._sessions.end(id, reason=by.reason)

@@ -10,7 +10,7 @@ import httpx
 import msgspec
 from msgspec import Struct, structs
 
-from deadletter.core.access import Identity, IssuedToken, TokenView
+from deadletter.core.access import Identity, IssuedToken, SessionView, TokenView
 from deadletter.core.campaign import Campaign
 from deadletter.core.errors import Unavailable
 from deadletter.core.letter import AuditEntry, GroupStatus, State
@@ -38,6 +38,7 @@ from .letters import Letters
 from .office import RemoteOffice
 from .replays import Replays
 from .triage import Triage
+from .upkeep import Upkeep
 
 _SILENCE: Final = 60.0  # seconds; a running server sends something more often
 _RECONNECT: Final = 2.0  # seconds before connecting again
@@ -204,6 +205,23 @@ class Tokens:
         )
 
 
+class Sessions:
+    """The sessions of the console: one's own; for administrators, all."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def list(self) -> list[SessionView]:
+        """Return sessions, latest first."""
+        return await self._connection.get(f"{API}/sessions", list[SessionView])
+
+    async def end(self, id: str, *, reason: str = "") -> None:
+        """End a session on all servers immediately."""
+        await self._connection.send(
+            "DELETE", f"{API}/sessions/{part(id)}", params={"reason": reason}, repeatable=True
+        )
+
+
 class Groups:
     """The groups of one office."""
 
@@ -327,8 +345,10 @@ class Client(Connected):
         self.queues = Queues(connection)
         self.outages = Outages(connection)
         self.tokens = Tokens(connection)
+        self.sessions = Sessions(connection)
         self.deaths = Deaths(connection)
         self.triage = Triage(connection)
+        self.upkeep = Upkeep(connection)
 
     @cached_property
     def office(self) -> RemoteOffice:

@@ -98,6 +98,19 @@ class Session(Struct, frozen=True, kw_only=True):
     expires_at: datetime
 
 
+class SessionView(Struct, frozen=True, kw_only=True):
+    """A session as people see it, without its secrets."""
+
+    id: str  # short, for people; not the hash
+    name: str
+    role: Role
+    sources: tuple[str, ...]  # sees only these mailboxes; empty: all
+    token_id: str  # the token it was opened with
+    created_at: datetime
+    expires_at: datetime
+    current: bool = False  # the session of the caller
+
+
 class Answer(Struct, frozen=True, kw_only=True):
     """The answer to a request with an idempotency key."""
 

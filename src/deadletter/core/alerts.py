@@ -232,6 +232,7 @@ class AlertKind(StrEnum):
     UNREVIEWED = "unreviewed-letters"
     HELD_BACK = "mailbox-held-back"
     UNSETTLED = "unsettled-letters"
+    TEST = "test"  # somebody tries whether a target takes alerts
 
 
 class Alert(Struct, frozen=True, kw_only=True, omit_defaults=True):

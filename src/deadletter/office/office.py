@@ -11,7 +11,7 @@ same methods over HTTP; `OfficeProtocol` is the type of both.
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, BinaryIO
 
@@ -334,9 +334,14 @@ class Office:
         """Return the letters that wait for the outcome of a replay, by source."""
         return await waiting(self.store, await self.store.counts())
 
-    async def verify(self) -> Verified:
-        """Reconcile what came in with what went out and what is still there."""
-        return await verify(self.engine.broker, self.store)
+    async def verify(self, *, on_step: Callable[[], object] = lambda: None) -> Verified:
+        """
+        Reconcile what came in with what went out and what is still there.
+
+        Args:
+            on_step: Called after each of the steps `upkeep.VERIFY_STEPS`.
+        """
+        return await verify(self.engine.broker, self.store, on_step=on_step)
 
     def retention(
         self, keep: Mapping[State, timedelta] = KEEP, *, abandoned: timedelta = ABANDONED

@@ -5,7 +5,7 @@ Every mailbox counts the messages sent to it and each fate by which a message le
 counts every death. `verify` compares these sums with the messages and letters present.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -79,8 +79,14 @@ class Verified(Struct, frozen=True, kw_only=True):
         return not self.findings
 
 
-async def verify(broker: Broker, store: LetterStore | None) -> Verified:
-    """Compare all counts; each finding is a sentence with its numbers."""
+async def verify(
+    broker: Broker, store: LetterStore | None, *, on_step: Callable[[], object] = lambda: None
+) -> Verified:
+    """
+    Compare all counts; each finding is a sentence with its numbers.
+
+    `on_step` is called after each step of `upkeep.VERIFY_STEPS`.
+    """
     queues = await broker.queues() if broker.features.tallies else []
     sums = [_sums(queue) for queue in queues]
     findings = [text for line in sums for text in _conserved(line)]
@@ -89,8 +95,10 @@ async def verify(broker: Broker, store: LetterStore | None) -> Verified:
         return Verified(
             findings=tuple(findings), unseen=tuple(unseen), mailboxes=tuple(sums), letters=0
         )
+    on_step()
     counts = await store.counts()
     findings += await _deaths(store, sums)
+    on_step()
     if isinstance(store, Examining):
         examined = await store.examine()
         findings += examined.findings
@@ -101,12 +109,15 @@ async def verify(broker: Broker, store: LetterStore | None) -> Verified:
             "This office has no seals: only the bodies of letters were checked,"
             " not their headers or histories."
         )
+    on_step()
+    conflicts = await _conflicts(store)
+    on_step()
     return Verified(
         findings=tuple(findings),
         unseen=tuple(unseen),
         mailboxes=tuple(sums),
         letters=sum(sum(states.values()) for states in counts.values()),
-        conflicts=await _conflicts(store),
+        conflicts=conflicts,
     )
 
 

@@ -307,8 +307,18 @@ class AccessStore(Protocol):
     async def session(self, hash: str) -> Session | None:
         """Return the session with this hash, or None if it is unknown or expired."""
 
+    async def sessions(self) -> Sequence[Session]:
+        """Return all sessions that have not expired, latest first."""
+
     async def close_session(self, hash: str) -> None:
         """Delete a session."""
+
+    async def put_token(self, token: Token) -> None:
+        """
+        Store a token, or replace the one with its id.
+
+        Sessions of the earlier one end if it was for somebody else or had other rights.
+        """
 
     async def begin_answer(self, answer: Answer) -> Answer | None:
         """

@@ -20,6 +20,7 @@ from deadletter.core.text import encode_document
 from deadletter.office.replay_sender import ReplaySender
 from deadletter.queue_server.routes import Lifespan, queue_server_routes
 from deadletter.runtime.loop_group import KeptAlive
+from deadletter.server.acting.upkeep import upkeep_of
 from deadletter.server.api.events import Live
 from deadletter.server.api.openapi import openapi_route
 from deadletter.server.auth.guards import dependencies, replay_rights
@@ -38,6 +39,7 @@ from .api import (
     queues,
     replays,
     triage,
+    upkeep,
     workers,
 )
 from .auth import routes as auth
@@ -124,7 +126,7 @@ async def _refuse(send: Send, error: HTTPException) -> None:
 API: Final = "/api/v1"
 _TOPICS: Final = (
     *(letters, moves, groups, replays, queues, workers, deaths),
-    *(audit, archive, events, triage),
+    *(audit, archive, events, triage, upkeep),
 )
 
 
@@ -208,11 +210,12 @@ async def _before(request: Request[Any, Any, Any]) -> Response[bytes] | None:
 
 def _lifespan(sender: ReplaySender, sending: KeptAlive, live: Live) -> Lifespan:
     @asynccontextmanager
-    async def lifespan(_: Litestar) -> AsyncIterator[None]:
+    async def lifespan(app: Litestar) -> AsyncIterator[None]:
         try:
             async with sending:
                 yield
         finally:
+            await upkeep_of(app.state).close()
             await live.close()
             await sender.close()
 

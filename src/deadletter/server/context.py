@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final, TypeAlias
 
 import msgspec
@@ -109,7 +110,8 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     `metrics` has the metrics of /metrics, except those of the office. `beside` has a
     function for each background task, by name, that returns its problem or None. `codes`
     has the one-time codes for signing in, and `home` the URL of the engine for people,
-    without its password.
+    without its password. `file` is the file of
+    the office, if its store is a file.
     """
 
     engine: Engine
@@ -129,6 +131,7 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     metrics: CollectorRegistry = msgspec.field(default_factory=CollectorRegistry)
     codes: SignInCodes | None = None
     home: str = ""
+    file: Path | None = None
 
 
 Here: TypeAlias = NamedDependency[ServerContext]  # as `context`

@@ -23,6 +23,7 @@ from deadletter.ports import Clock, Dice, KeyRing
 from deadletter.server.auth.codes import SignInCodes
 from deadletter.server.auth.hosts import is_local
 from deadletter.settings import Serve, Settings
+from deadletter.wiring.engines import file_of
 from deadletter.wiring.foreign import Ways
 from deadletter.wiring.node_drains import NodeDrains
 from deadletter.wiring.serving import serving_engine
@@ -85,6 +86,7 @@ async def open_context(
             metrics=registry,
             codes=SignInCodes(clock),
             home=redact(home),
+            file=file_of(office or (None if url else settings.office) or home),
         )
 
 

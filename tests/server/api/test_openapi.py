@@ -20,7 +20,7 @@ HANDLERS = {
     for handlers in (*(topic.routes for topic in _TOPICS), node_routes, auth.routes)
     for handler in handlers
 }
-NOTHING = {"sign_out", "revoke_token"}  # is answered, nor asked
+NOTHING = {"sign_out", "revoke_token", "end_session"}  # is answered, nor asked
 TEXT = {  # bytes, lines, a stream
     *("download_body", "get_repro", "reveal_repro", "export_letters", "listen")
 }

@@ -146,6 +146,21 @@ class TransactionalAccess(ABC):
         is_open = found is not None and found.expires_at > self._clock.now()
         return found if is_open else None
 
+    async def sessions(self) -> Sequence[Session]:
+        """Return all sessions that have not expired, latest first."""
+        now = self._clock.now()
+        found = await self.read(lambda store: store.find_all(SESSIONS))
+        return sorted(
+            (session for session in found if session.expires_at > now),
+            key=lambda session: (session.created_at, session.hash),
+            reverse=True,
+        )
+
+    async def put_token(self, token: Token) -> None:
+        """Store a token, or replace the one with its id; sessions with other rights end."""
+        if not await self.write(lambda store: _put_token(store, token)):
+            raise Conflict(f"token {token.id} cannot be stored: its hash exists already")
+
     async def close_session(self, hash: str) -> None:
         """Delete a session."""
         await self.write(lambda store: store.delete(SESSIONS, "hash", hash))
@@ -181,6 +196,18 @@ async def _revoke(store: AccessOperations, id: str) -> bool:
         return False
     await store.delete(SESSIONS, "token_id", id)
     return await store.delete(TOKENS, "id", id) > 0
+
+
+async def _put_token(store: AccessOperations, token: Token) -> bool:
+    while (known := await store.find(TOKENS, "id", token.id, hold=True)) is None:
+        if await store.insert(TOKENS, token):
+            return True
+        if await store.find(TOKENS, "hash", token.hash) is not None:
+            return False
+    if known.to != token.to:
+        await store.delete(SESSIONS, "token_id", token.id)
+    await store.update(TOKENS, token)
+    return True
 
 
 async def _open_session(store: AccessOperations, session: Session) -> None:

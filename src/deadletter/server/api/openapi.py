@@ -65,6 +65,7 @@ from deadletter.server.problems import MEDIA_TYPE, Problem
 from .archive import LINES
 from .moves import VERB_ROUTES
 from .triage_examples import ANSWERS
+from .upkeep_examples import SESSION, UPKEEP
 from .worker_examples import WORKERS
 
 _AT: Final = datetime(2026, 11, 16, 9, 30, tzinfo=UTC)
@@ -430,12 +431,14 @@ EXAMPLES: Final[dict[str, Example]] = {
     ),
     "latest_audit": Example({"entries": [_ACT], "before": 12}),
     **{name: Example(answer) for name, answer in (ANSWERS | WORKERS).items()},
+    **{name: Example(answer, asked) for name, (answer, asked) in UPKEEP.items()},
     "list_audit": Example({"entries": [_ACT], "after": 12}),
     "export_letters": Example(_EXPORT),
     "import_letters": Example(TakenIn(added=1, known=0), _EXPORT),
     "listen": Example(f"id: 12\nevent: act\ndata: {msgspec.json.encode(_ACT).decode()}\n\n"),
     "sign_in": Example(structs.replace(_WHO, csrf="5bd0…", expires_at=_AT), {"token": _SECRET}),
     "get_session": Example(_WHO),
+    "list_sessions": Example([SESSION]),
     "list_tokens": Example([_TOKEN]),
     "issue_token": Example(
         IssuedToken(**structs.asdict(_TOKEN), token=_SECRET),

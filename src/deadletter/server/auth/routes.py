@@ -1,4 +1,4 @@
-"""Routes of access: sign in and out; create, list and revoke tokens."""
+"""Routes of access: sign in and out; list and end sessions; create, list and revoke tokens."""
 
 from datetime import datetime
 from typing import Annotated, Any, Final, TypeAlias
@@ -9,7 +9,7 @@ from litestar.exceptions import HTTPException, PermissionDeniedException
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta, Struct
 
-from deadletter.core.access import Identity, IssuedToken, Role, Session, TokenView
+from deadletter.core.access import Identity, IssuedToken, Role, Session, SessionView, TokenView
 from deadletter.core.errors import Conflict
 from deadletter.core.letter import By
 from deadletter.server.context import Here, ServerContext, Who
@@ -17,7 +17,7 @@ from deadletter.server.idempotency import SHOWN_ONCE, middleware, replayed_answe
 
 from .guards import authenticator, caller, needs
 from .keys import Keys, covers, issued, view
-from .sessions import end_session, open_session
+from .sessions import end_session, open_session, sessions
 
 _ANYBODY: Final = [needs(Role.READER)]
 _LARGEST: Final = 128 * 1024  # bytes of a sign-in, because the caller is still unknown
@@ -88,6 +88,9 @@ _ADMIN: Final = [needs(Role.ADMIN)]
 _Id: TypeAlias = Annotated[
     str, PathParameter(max_length=16, description="The part between the underscores.")
 ]
+_SessionId: TypeAlias = Annotated[
+    str, PathParameter(max_length=16, description="The id in the list of sessions.")
+]
 _Reason: TypeAlias = Annotated[
     str, QueryParameter(max_length=1000, description="Why; goes into the audit.")
 ]
@@ -156,6 +159,24 @@ async def revoke_token(context: Here, who: Who, id: _Id, reason: _Reason = "") -
     await keys(context).revoke(id, By(who.name, reason), seen_by=who)
 
 
+@get("/sessions", guards=_ANYBODY, operation_id="list_sessions")
+async def get_sessions(request: Request[Any, Any, Any], context: Here) -> list[SessionView]:
+    """
+    Return sessions, latest first: your own; to an administrator, all.
+
+    A session is your own if it was opened with the token that you use.
+    """
+    known = await caller(request)
+    current = known.session.hash if known.session else ""
+    return list(await sessions(context).list(known.who, current=current))
+
+
+@delete("/sessions/{id:str}", guards=_ANYBODY, operation_id="end_session")
+async def delete_session(context: Here, who: Who, id: _SessionId, reason: _Reason = "") -> None:
+    """End one of the sessions that you can list, on all servers immediately."""
+    await sessions(context).end(id, By(who.name, reason), seen_by=who)
+
+
 def keys(context: ServerContext) -> Keys:
     """Return the tokens of this office; raise Conflict if access is off."""
     if context.access is None:
@@ -164,6 +185,6 @@ def keys(context: ServerContext) -> Keys:
 
 
 routes: Final[list[Any]] = [
-    *(sign_in, get_session, sign_out),
+    *(sign_in, get_session, sign_out, get_sessions, delete_session),
     *(list_tokens, issue_token, revoke_token),
 ]

@@ -1,4 +1,4 @@
-"""Sessions: opened with a token, ended by their owner."""
+"""Sessions: opened with a token, listed and ended by their owner or an administrator."""
 
 from datetime import timedelta
 
@@ -12,6 +12,7 @@ from deadletter.server.context import ServerContext
 from .authenticator import Caller, cookie_name, is_https, unauthenticated
 from .hosts import Connection
 from .keys import new_secret, session_hash, target
+from .session_list import Sessions
 
 
 async def open_session(
@@ -52,6 +53,13 @@ async def end_session(connection: Connection, context: ServerContext, known: Cal
         by = By(known.who.name)
         await context.store.record("sign-out", target(known.session.token_id), by)
     return _cookie(connection, "", max_age=0)
+
+
+def sessions(context: ServerContext) -> Sessions:
+    """Return the sessions of this office; raise Conflict if access is off."""
+    if context.access is None:
+        raise Conflict("access is off: there are no sessions here")
+    return Sessions(context.access, context.store)
 
 
 def _cookie(connection: Connection, value: str, *, max_age: int) -> Cookie:
