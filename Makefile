@@ -5,8 +5,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test test-again slow slow-again coverage engines engines-again systems systems-again test-systems ledger test-all check types lint \
-  format bench services faults faults-ci faults-ci-again lock docs clean proto vendor
+.PHONY: help setup run serve test test-again slow slow-again browser browser-again coverage engines engines-again systems systems-again test-systems ledger \
+  test-all check types lint format bench services faults faults-ci faults-ci-again lock docs pictures clean proto vendor
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -48,23 +48,23 @@ AGAIN = $(BIN)/python -m pytest -q --last-failed --last-failed-no-failures=none 
 REPORT = --junitxml=.reports/$@.xml
 # A retry report belongs to one run: tests that it holds count as passed only when retried.
 FORGET_RETRY = rm -f .reports/$@-again.xml
-REPORTS = $(wildcard $(foreach one,test test-again slow slow-again faults-ci faults-ci-again engines engines-again systems systems-again,.reports/$(one).xml))
+REPORTS = $(wildcard $(foreach one,test test-again slow slow-again browser browser-again faults-ci faults-ci-again engines engines-again systems systems-again,.reports/$(one).xml))
 COVERED = --cov --cov-report=term --cov-fail-under=90
 ENGINES = --hypothesis-profile=quick -m engines tests/engines tests/intake tests/interop tests/observe tests/server tests/queue_server tests/cli/test_cli_drain.py
 SYSTEMS_NEED = sqs kafka redis mongodb postgresql consul promtool node go
 CHECK_LEDGER = $(BIN)/python docs/systems/check.py
 
 # The default run takes less than five minutes on two cores; what takes longer is marked slow.
-TEST = --hypothesis-profile=quick -m "not slow and not engines and not systems and not faults"
-SLOW = --hypothesis-profile=quick -m "slow and not engines and not systems and not faults"
+TEST = --hypothesis-profile=quick -m "not slow and not engines and not systems and not faults and not browser"
+SLOW = --hypothesis-profile=quick -m "slow and not engines and not systems and not faults and not browser"
 
 # Their files are in memory, where that is possible: SQLite has every transaction written to the disk.
-test test-again slow slow-again: export PYTEST_DEBUG_TEMPROOT ?= $(shell test -w /dev/shm && echo /dev/shm)
+test test-again slow slow-again browser browser-again: export PYTEST_DEBUG_TEMPROOT ?= $(shell test -w /dev/shm && echo /dev/shm)
 
 test: $(READY) ## what needs no server and little time: the default run
 	@$(FORGET_RETRY)
 	@$(PYTEST) $(TEST)
-	@echo "Not run: make slow (pages, machines, whole processes), make faults-ci (kills), and on real servers make engines and make systems."
+	@echo "Not run: make slow (pages, machines, whole processes), make browser (the console), make faults-ci (kills), and on real servers make engines and make systems."
 	@$(BIN)/python tests/services.py --look
 	@echo "make services gets what is missing."
 
@@ -78,8 +78,15 @@ slow: $(READY) ## the slow suites that need no server: every page, state machine
 slow-again: $(READY) ## those of the slow suites that failed, once more and one by one
 	@$(AGAIN) $(SLOW)
 
+browser: $(READY) ## the console in Chromium, on real servers with real workers
+	@$(FORGET_RETRY)
+	@$(PYTEST) -m browser tests/browser
+
+browser-again: $(READY) ## those of the browser tests that failed, once more and one by one
+	@$(AGAIN) -m browser tests/browser
+
 coverage: $(READY) ## the same with every example and coverage; takes three times as long
-	@$(PYTEST) -m "not engines and not systems" $(COVERED) --cov-config=tests/embedded.coveragerc
+	@$(PYTEST) -m "not engines and not systems and not browser" $(COVERED) --cov-config=tests/embedded.coveragerc
 
 engines: $(READY) ## the engines on the servers that are here; the others are skipped and say why
 	@$(FORGET_RETRY)
@@ -146,6 +153,9 @@ proto: $(READY) ## the messages of the queue server, from querator.proto
 docs: $(READY) ## pages that are generated from the code
 	@$(BIN)/python docs/generate.py
 
+pictures: $(READY) ## screenshots of every screen into .pictures, and those of the docs into docs/pictures
+	@PYTHONPATH=tests $(BIN)/python -m browser.pictures
+
 vendor: $(READY) ## fetch htmx and the icons of the console anew (needs npm)
 	@$(BIN)/python tests/vendor.py
 
@@ -159,4 +169,4 @@ lock: $(READY) ## pin the dependencies anew (needs uv)
 	@! grep -nE 'https?://' requirements*.lock
 
 clean:
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* htmlcov .demo .servers .reports
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* htmlcov .demo .servers .reports .pictures

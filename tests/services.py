@@ -54,6 +54,7 @@ TOOLS = (
     Tool("tmux", "tmux", "looking at the command in a real terminal"),
     Tool("strace", "strace", "making fsync fail on purpose"),
     Tool("faketime", "faketime", "clocks that step"),
+    Tool("chromium", "chromium", "the console in a real browser"),
     Tool("promtool", "prometheus", "trying the alert rules for Prometheus"),
 )
 

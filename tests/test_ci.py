@@ -35,7 +35,7 @@ END
 exit ${failed:+1}
 """
 ALL = [
-    *("lint", "types", "services", "test", "slow"),
+    *("lint", "types", "services", "test", "slow", "browser"),
     *("faults-ci", "engines", "systems", "ledger"),
 ]
 

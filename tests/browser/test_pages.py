@@ -1,0 +1,196 @@
+"""
+Every page in every state of the office, light and dark, wide and narrow.
+
+No page breaks its policy, complains in the console, asks another server, moves its
+layout by itself, scrolls sideways, or has anything that axe finds wrong.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+import pytest_asyncio
+from playwright.async_api import Page, expect
+
+from browser.accessibility import violations
+from browser.conftest import Place, Scheme, Visit, watch_of
+from browser.crawling import Crawl, crawl, kind_of, page_routes
+from browser.offices import HOSTILE_WORDS, STATES, busy, fill, letters_of
+from browser.processes import Serve
+from browser.watching import canary_of, shift_of
+
+LOOKS: tuple[tuple[Scheme, int], ...] = (
+    ("light", 1280),
+    ("dark", 1280),
+    ("light", 375),
+    ("dark", 375),
+)
+_FEW = {"empty", "one"}  # states that are looked at in two ways only
+
+
+@dataclass
+class Office:
+    """A server over an office in some state, and its pages."""
+
+    server: Serve
+    found: Crawl
+
+
+class Offices:
+    """The offices of this process, made when the first test asks."""
+
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self._factory = factory
+        self._made: dict[str, Office] = {}
+        self._places: list[Place] = []
+
+    async def get(self, state: str) -> Office:
+        if state not in self._made:
+            folder = self._factory.mktemp(state)
+            place = Place(folder, f"sqlite:///{folder}/shop.db")
+            self._places.append(place)
+            await fill(place.url, letters_of(state, datetime.now(UTC)))
+            server = place.serve()
+            if state in {"many", "hostile"}:
+                async with place.api() as api:
+                    await busy(api, words=HOSTILE_WORDS if state == "hostile" else ())
+            async with httpx.AsyncClient(base_url=server.url) as client:
+                found = await crawl(client, server.first_token)
+            self._made[state] = Office(server, found)
+        return self._made[state]
+
+    def end(self) -> None:
+        for place in self._places:
+            place.end()
+
+
+@pytest.fixture(scope="session")
+def offices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Offices]:
+    made = Offices(tmp_path_factory)
+    yield made
+    made.end()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def office(offices: Offices, request: pytest.FixtureRequest) -> AsyncIterator[Office]:
+    yield await offices.get(request.param)
+
+
+@pytest.mark.parametrize("office", STATES, indirect=True)
+async def test_every_link_leads_to_a_page_that_is_well_formed(office: Office) -> None:
+    assert office.found.problems == []
+
+
+@pytest.mark.parametrize("office", ["many"], indirect=True)
+async def test_every_page_of_the_routes_can_be_reached(office: Office) -> None:
+    assert [path for path in page_routes() if path not in office.found.routes] == []
+
+
+_TURNS = [
+    pytest.param(state, scheme, width, id=f"{state}-{scheme}-{width}")
+    for state in STATES
+    for scheme, width in (LOOKS if state not in _FEW else (LOOKS[0], LOOKS[3]))
+]
+
+
+@pytest.mark.parametrize(("office", "scheme", "width"), _TURNS, indirect=["office"])
+async def test_pages_keep_the_rules(
+    office: Office, scheme: Scheme, width: int, visit: Visit
+) -> None:
+    page = await visit(office.server, scheme=scheme, width=width)
+    wrong: list[str] = []
+    for address in office.found.addresses:
+        await page.goto(address)
+        await settled(page)
+        wrong += [f"{address}: {one}" for one in await broken_rules(page)]
+
+    assert wrong == [], "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("office", "scheme", "width"),
+    [("many", "light", 1280), ("many", "dark", 375)],
+    indirect=["office"],
+)
+async def test_dialogs_and_menus_keep_the_rules(
+    office: Office, scheme: Scheme, width: int, visit: Visit
+) -> None:
+    page = await visit(office.server, scheme=scheme, width=width)
+    seen: set[str] = set()
+    wrong: list[str] = []
+    for address in office.found.addresses:
+        await page.goto(address)
+        for url in await openers(page):
+            if kind_of(url) in seen:
+                continue
+            seen.add(kind_of(url))
+            wrong += [f"{address}: {url}: {one}" for one in await look_into(page, url)]
+
+    assert wrong == [], "\n".join(wrong)
+
+
+async def openers(page: Page) -> list[str]:
+    """Return what the buttons of a page that open a dialog load."""
+    found: list[str] = await page.locator(
+        "button[hx-get][hx-target='#dialog-body']:visible"
+    ).evaluate_all("(all) => all.map((one) => one.getAttribute('hx-get'))")
+    return found
+
+
+async def look_into(page: Page, url: str) -> list[str]:
+    """Open a dialog and look at it; the focus returns to what opened it."""
+    button = page.locator(f'button[hx-get="{url}"]:visible').first
+    await button.click()
+    dialog = page.locator("dialog[open]")
+    await expect(dialog).to_be_visible()
+    found = await violations(page)
+    await page.keyboard.press("Escape")
+    await expect(dialog).to_have_count(0)
+    if not await button.evaluate("(one) => one === document.activeElement"):
+        found.append("the focus did not return to the button")
+    return found
+
+
+async def settled(page: Page) -> None:
+    """Wait until the parts of a page have been loaded and drawn."""
+    await expect(page.locator(".htmx-request")).to_have_count(0)
+    await page.evaluate(
+        "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    )
+
+
+async def broken_rules(page: Page) -> list[str]:
+    """Return which rules the page that is shown breaks."""
+    wrong = await violations(page)
+    shift, of = await shift_of(page)
+    if shift:
+        wrong.append(f"the layout shifted by {shift}: {of[:3]}")
+    if await canary_of(page) is not None:
+        wrong.append("hostile text has run")
+    twice = await page.evaluate(
+        "[...document.querySelectorAll('[id]')].map((one) => one.id)"
+        ".filter((id, at, all) => all.indexOf(id) !== at)"
+    )
+    if twice:
+        wrong.append(f"ids are used twice: {twice}")
+    wide = await page.evaluate(
+        "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+    )
+    if wide[0] > wide[1]:
+        wrong.append(f"the page scrolls sideways: {wide[0]} px of {wide[1]}: {await _widest(page)}")
+    watch = watch_of(page)
+    wrong += watch.problems
+    watch.problems.clear()
+    return wrong
+
+
+async def _widest(page: Page) -> list[str]:
+    found: list[str] = await page.evaluate(
+        """[...document.querySelectorAll("main *, .top *, footer *")]
+        .filter((one) => one.getBoundingClientRect().right > innerWidth + 1)
+        .filter((one) => !one.parentElement.closest(".table, pre, [tabindex='0']"))
+        .slice(0, 3).map((one) => one.outerHTML.slice(0, 160))"""
+    )
+    return found
