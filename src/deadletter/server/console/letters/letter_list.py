@@ -9,13 +9,13 @@ from msgspec import Struct
 
 from deadletter.core.access import Identity, Role
 from deadletter.core.errors import QueryError
-from deadletter.core.letter import LetterHead
+from deadletter.core.letter import LetterHead, State
 from deadletter.core.query import All, Node, Not, Op, Term, instant, is_costly, literal, parse, show
 from deadletter.core.text import many
 from deadletter.office.letter_search import counted_by
 from deadletter.office.letters_protocol import LetterCount
 from deadletter.office.triage.facets import COUNTED, count_facets
-from deadletter.office.verbs import VERBS, Verb
+from deadletter.office.verbs import VERBS
 from deadletter.ports import Page
 from deadletter.server.console import words
 from deadletter.server.console.pages import path_to
@@ -37,7 +37,8 @@ PAGE: Final = 50  # letters
 LONGEST_TEXT: Final = 300  # characters of an error in a row
 _DEEPEST: Final = 20  # pages before this one that the address remembers
 _MOST_TERMS: Final = 5  # counted alone, where all of them together find nothing
-_MOST_COLUMNS: Final = 8
+_MOST_VALUES: Final = 8  # of one facet
+_KEYS: Final = {"review": "w", "discard": "d"}
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -79,10 +80,19 @@ class LetterList(Struct, frozen=True, kw_only=True):
     alone_url: str = ""
     replay_path: str = ""
     sheet_path: str = ""
-    verbs: tuple[Verb, ...] = ()
+    verbs: tuple["VerbButton", ...] = ()  # for letters that nobody has decided about
+    more_verbs: tuple["VerbButton", ...] = ()
     is_first: bool = True
     has_letters: bool = True  # any at all, of mailboxes that this person sees
     facets: "FacetList | None" = None  # on pages that were asked for them
+
+
+class VerbButton(Struct, frozen=True):
+    """The button of a verb; readers see it, and cannot use it."""
+
+    name: str
+    role: Role
+    key: str = ""
 
 
 class CountPart(Struct, frozen=True):
@@ -186,11 +196,26 @@ async def load_list(
         alone_url=list_path(query, part="alone") if len(top_terms(node)) > 1 else "",
         replay_path=path_to("replays", "new", q=query or "*"),
         sheet_path=path_to("letters", "sheet", q=query or "*"),
-        verbs=tuple(verb for verb in VERBS if verb.role is not Role.ADMIN or who.may(Role.ADMIN)),
+        verbs=verb_buttons(who, common=True),
+        more_verbs=verb_buttons(who, common=False),
         is_first=asked.after is None,
         has_letters=has_letters,
         facets=await load_facets(who, searching, query) if with_facets else None,
     )
+
+
+def verb_buttons(who: Identity, *, common: bool) -> tuple[VerbButton, ...]:
+    """
+    Return the buttons of verbs for letters that nobody has decided about, or of all others.
+
+    What needs an administrator is shown to administrators only, and among the others.
+    """
+    found = []
+    for verb in VERBS:
+        is_common = State.PENDING in verb.old and verb.role is Role.OPERATOR
+        if is_common is common and (verb.role is not Role.ADMIN or who.may(Role.ADMIN)):
+            found.append(VerbButton(verb.name, verb.role, _KEYS.get(verb.name, "")))
+    return tuple(found)
 
 
 def headline_of(query: str, count: LetterCount) -> str:
@@ -316,9 +341,9 @@ async def load_facets(who: Identity, searching: Searching, query: str) -> FacetL
                 without=list_path(narrowed(query, node, f"!{one.query}")) if one.query else "",
                 is_chosen=_tidy(one.query) in chosen if one.query else False,
             )
-            for one in facet.values[:_MOST_COLUMNS]
+            for one in facet.values[:_MOST_VALUES]
         )
-        others = facet.others + sum(one.count for one in facet.values[_MOST_COLUMNS:])
+        others = facet.others + sum(one.count for one in facet.values[_MOST_VALUES:])
         boxes.append(FacetBox(field=facet.field, lines=lines, others=others))
     return FacetList(looked_at=found.looked_at, boxes=tuple(boxes))
 
