@@ -1,5 +1,7 @@
 """Dialogs for acts on letters: what will be done to how many, and what will be left alone."""
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -7,15 +9,18 @@ from msgspec import Struct
 from deadletter.core.access import Identity, Role
 from deadletter.core.errors import ConfigError, NotFound
 from deadletter.core.letter import State
-from deadletter.core.query import All, Node, Op, Term, first_word, is_costly, literal, parse
+from deadletter.core.query import All, Op, Term, first_word, literal, parse
 from deadletter.core.text import many
-from deadletter.office.letter_search import of_sources
-from deadletter.office.letters_protocol import LetterCount
+from deadletter.office.batches import batched
+from deadletter.office.letter_search import counted_by, of_sources
 from deadletter.office.selection import MOST
 from deadletter.office.verbs import BY_NAME, Verb
 from deadletter.server.auth.guards import check_role
 from deadletter.server.console import words
+from deadletter.server.context import ServerContext
 from deadletter.server.search import Searching
+
+from .list_queries import list_path
 
 LONG: Final = 5_000
 """Letters above which an act runs in the background of the server."""
@@ -64,17 +69,18 @@ class ActDialog(Struct, frozen=True, kw_only=True):
 
 
 async def load_dialog(
-    who: Identity, searching: Searching, name: str, choosing: Choosing, back: str
+    context: ServerContext, who: Identity, searching: Searching, name: str, choosing: Choosing
 ) -> ActDialog:
     """Return the dialog of a verb, or of a note, with the letters counted now."""
+    back = list_path(choosing.query)
     if name == NOTE:
         check_role(who, Role.OPERATOR)
-        return await _note(searching, choosing, back)
+        return await _note(context, searching, choosing, back)
     verb = BY_NAME.get(name)
     if verb is None:
         raise NotFound(f"there is no act {name[:40]!r} on letters")
     check_role(who, verb.role)
-    found = await count_states(searching, choosing)
+    found = await count_states(context, searching, choosing)
     return _dialog(verb, choosing, found, back)
 
 
@@ -82,46 +88,50 @@ class StateCounts(Struct, frozen=True, kw_only=True):
     """The number of chosen letters, and how many of them are in each state, if known."""
 
     total: int
-    states: dict[State, LetterCount] | None = None
+    states: dict[State, int] | None = None
     is_cut: bool = False
 
 
-async def count_states(searching: Searching, choosing: Choosing) -> StateCounts:
+async def count_states(
+    context: ServerContext, searching: Searching, choosing: Choosing
+) -> StateCounts:
     """
     Count the chosen letters exactly, and by state as far as that is cheap.
 
     A search that finds more than one act takes counts as that many.
     """
     if not choosing.by_query:
-        node: Node = Term("id", Op.IS, tuple(map(literal, choosing.ids)))
-        page = await searching.search(node, limit=len(choosing.ids), after=None)
-        counts: dict[State, int] = {}
-        for head in page.heads:
-            counts[head.state] = counts.get(head.state, 0) + 1
-        states = {state: LetterCount(n) for state, n in counts.items()}
-        return StateCounts(total=len(page.heads), states=states)
+        states = await _states_of(searching, choosing.ids)
+        return StateCounts(total=sum(states.values()), states=states)
     node = parse(choosing.query)
-    if is_costly(node):
-        total = await _exact(searching, node)
-        return StateCounts(total=total, is_cut=total == MOST)
-    found = {
-        state: await searching.count(All((node, Term("is", Op.IS, (state,))))) for state in State
+    counts = await context.store.counts()
+    by_counters = {
+        state: counted_by(All((node, Term("is", Op.IS, (state,)))), counts, searching.sources)
+        for state in State
     }
-    if all(count.is_all for count in found.values()):
-        total = sum(count.letters for count in found.values())
-    else:
-        total = await _exact(searching, node)
-    return StateCounts(total=min(total, MOST), states=found, is_cut=total >= MOST)
+    known = {state: count for state, count in by_counters.items() if count is not None}
+    if len(known) == len(State):
+        total = sum(known.values())
+        return StateCounts(total=min(total, MOST), states=known, is_cut=total > MOST)
+    ids = await searching.freeze(of_sources(node, searching.sources), limit=MOST)
+    few = await _states_of(searching, ids) if len(ids) <= LONG else None
+    return StateCounts(total=len(ids), states=few, is_cut=len(ids) == MOST)
 
 
-async def _exact(searching: Searching, node: Node) -> int:
-    return len(await searching.freeze(of_sources(node, searching.sources), limit=MOST))
+async def _states_of(searching: Searching, ids: Sequence[str]) -> dict[State, int]:
+    """Return how many of some letters are in each state."""
+    counts: Counter[State] = Counter()
+    for batch in batched(ids):
+        named = Term("id", Op.IS, tuple(map(literal, batch)))
+        page = await searching.search(named, limit=len(batch), after=None)
+        counts.update(head.state for head in page.heads)
+    return dict(counts)
 
 
 def _dialog(verb: Verb, choosing: Choosing, found: StateCounts, back: str) -> ActDialog:
     waiting = 0
     if found.states and verb.takes_unconfirmed and State.REPLAYING in found.states:
-        waiting = found.states[State.REPLAYING].letters
+        waiting = found.states[State.REPLAYING]
     fitting = _fitting(verb, found)
     letters = many(fitting, "letter")
     can_act = bool(fitting or waiting)
@@ -152,8 +162,10 @@ def _dialog(verb: Verb, choosing: Choosing, found: StateCounts, back: str) -> Ac
     )
 
 
-async def _note(searching: Searching, choosing: Choosing, back: str) -> ActDialog:
-    found = await count_states(searching, choosing)
+async def _note(
+    context: ServerContext, searching: Searching, choosing: Choosing, back: str
+) -> ActDialog:
+    found = await count_states(context, searching, choosing)
     letters = many(found.total, "letter")
     word = first_word(parse(choosing.query)) if choosing.by_query else None
     return ActDialog(
@@ -181,7 +193,7 @@ def _fitting(verb: Verb, found: StateCounts) -> int:
     """Return how many letters the verb would change; all of them if states are not known."""
     if found.states is None:
         return found.total
-    left = sum(count.letters for state, count in found.states.items() if state not in verb.old)
+    left = sum(count for state, count in found.states.items() if state not in verb.old)
     return max(found.total - left, 0)
 
 
@@ -190,11 +202,9 @@ def _left_alone(verb: Verb, found: StateCounts) -> tuple[str, ...]:
         return (f"Only letters that are {verb.states} are changed.",)
     sentences = []
     for state, count in found.states.items():
-        if state in verb.old or not count.letters:
+        if state in verb.old or not count:
             continue
-        number = words.number(count.letters, at_least=not count.is_all)
-        are = "is" if count.letters == 1 and count.is_all else "are"
-        sentences.append(f"{number} {are} {state}")
+        sentences.append(f"{count:,} {'is' if count == 1 else 'are'} {state}")
     if not sentences:
         return ()
     return (f"Left alone: {words.joined(sentences)}.",)

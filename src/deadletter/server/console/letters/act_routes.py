@@ -37,7 +37,6 @@ from deadletter.server.search import Searches
 from .act_dialogs import Choosing, check_number, load_dialog
 from .bulk_acts import Actor, note_act, run_act, verb_act
 from .letter_list import PAGE
-from .list_queries import list_path
 
 _TWO: Final = 2
 
@@ -49,6 +48,7 @@ Typed = Annotated[str, QueryParameter(max_length=MAX_TEXT)]
 async def show_dialog(
     *,
     request: Request[Any, Any, Any],
+    context: Here,
     who: Who,
     searching: Searches,
     verb: Annotated[str, QueryParameter(max_length=40)],
@@ -62,7 +62,7 @@ async def show_dialog(
         return lead(request, _LEADS_TO[verb](choosing))
     if not choosing.ids and not choosing.is_all:
         raise ConfigError("no letter was chosen: choose some, or all letters of the search")
-    page = await load_dialog(who, searching, verb, choosing, list_path(choosing.query))
+    page = await load_dialog(context, who, searching, verb, choosing)
     if is_partial(request):
         return render_part(request, "letters/parts/dialog.html", page)
     about = About(title=page.title, screen="letters", query=choosing.query)
