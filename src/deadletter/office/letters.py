@@ -2,8 +2,10 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from typing import Final
+
+from msgspec import Struct
 
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By, Changes, LetterHead, State, sources_of
@@ -20,6 +22,13 @@ from .view import reveal as record_reveal
 from .view import tell, view
 
 LONGEST_NOTE: Final = 4_000
+
+
+class ActStep(Struct, frozen=True):
+    """One batch of an act on letters: the ids that it changed, and the result so far."""
+
+    ids: tuple[str, ...]
+    so_far: Moved
 
 
 class Letters(LetterSearch, LetterVerbs):
@@ -88,13 +97,27 @@ class Letters(LetterSearch, LetterVerbs):
         self, verb: Verb, ids: Iterable[str], by: By, *, unconfirmed: bool = False
     ) -> Moved:
         """Do one of `VERBS` with letters; see `LetterVerbs`."""
+        result = Moved()
+        async for step in self.act_in_steps(verb, ids, by, unconfirmed=unconfirmed):
+            result = step.so_far
+        return result
+
+    async def act_in_steps(
+        self, verb: Verb, ids: Iterable[str], by: By, *, unconfirmed: bool = False
+    ) -> AsyncIterator[ActStep]:
+        """
+        Do one of `VERBS` with letters, a batch at a time.
+
+        Each batch is a transaction of its own: what a step reports is done for good, even
+        if the next one fails or is never asked for.
+        """
         verb.check(by, unconfirmed=unconfirmed)
         old = verb.old | {State.REPLAYING} if unconfirmed else verb.old
         result = Moved()
         for batch in batched(ids):
             done, why_not = await self._do(verb, batch, old, by)
             result = _and(result, batch, done, why_not)
-        return result
+            yield ActStep(tuple(done), result)
 
     async def _do(
         self, verb: Verb, ids: tuple[str, ...], old: frozenset[State], by: By
@@ -112,6 +135,13 @@ class Letters(LetterSearch, LetterVerbs):
 
     async def note(self, ids: Iterable[str], text: str, by: By) -> Moved:
         """Add a note to letters."""
+        result = Moved()
+        async for step in self.note_in_steps(ids, text, by):
+            result = step.so_far
+        return result
+
+    async def note_in_steps(self, ids: Iterable[str], text: str, by: By) -> AsyncIterator[ActStep]:
+        """Add a note to letters, a batch at a time; see `act_in_steps`."""
         text = text.strip()
         if not text:
             raise ConfigError("the note is empty: write a text")
@@ -123,7 +153,7 @@ class Letters(LetterSearch, LetterVerbs):
         for batch in batched(ids):
             noted = await self._store.note(batch, text, by)
             result = _and(result, batch, noted, Counter())
-        return result
+            yield ActStep(tuple(noted), result)
 
     async def edit(
         self,

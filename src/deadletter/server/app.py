@@ -44,6 +44,7 @@ from .api import (
 )
 from .auth import routes as auth
 from .console import routes as console
+from .console.pages import Console
 from .console.problems import page_handlers
 from .console.routes import note_start, open_console
 from .context import ServerContext
@@ -146,6 +147,7 @@ def build(context: ServerContext) -> Litestar:
     live = Live(context.store)
     queue_routes, lifespans = queue_server_routes(context)
     with_console = context.settings.serve.console == "on"
+    console_ = open_console(context.clock) if with_console else None
     app = Litestar(
         route_handlers=[
             *routes(),
@@ -154,14 +156,8 @@ def build(context: ServerContext) -> Litestar:
             *queue_routes,
             *([_pages()] if with_console else []),
         ],
-        lifespan=[_lifespan(sender, sending, live), *lifespans],
-        state=State(
-            {
-                "context": context,
-                "answers": answers_of(context),
-                "console": open_console(context.clock) if with_console else None,
-            }
-        ),
+        lifespan=[_lifespan(sender, sending, live, console_), *lifespans],
+        state=State({"context": context, "answers": answers_of(context), "console": console_}),
         dependencies={
             "context": Provide(lambda: context, sync_to_thread=False),
             "sender": Provide(lambda: sender, sync_to_thread=False),
@@ -208,7 +204,9 @@ async def _before(request: Request[Any, Any, Any]) -> Response[bytes] | None:
     return await replayed_answer(request)
 
 
-def _lifespan(sender: ReplaySender, sending: KeptAlive, live: Live) -> Lifespan:
+def _lifespan(
+    sender: ReplaySender, sending: KeptAlive, live: Live, console_: Console | None
+) -> Lifespan:
     @asynccontextmanager
     async def lifespan(app: Litestar) -> AsyncIterator[None]:
         try:
@@ -216,6 +214,8 @@ def _lifespan(sender: ReplaySender, sending: KeptAlive, live: Live) -> Lifespan:
                 yield
         finally:
             await upkeep_of(app.state).close()
+            if console_ is not None:
+                await console_.errands.close()
             await live.close()
             await sender.close()
 

@@ -43,6 +43,11 @@ class Searching:
         self._request = request
         self._who = who
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Return the mailboxes that the caller is limited to; none means all."""
+        return self._who.sources
+
     async def search(self, query: Node, *, limit: int, after: str | None) -> Page:
         """Return up to `limit` letters of the caller's mailboxes, newest death first."""
 

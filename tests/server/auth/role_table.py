@@ -111,6 +111,20 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/undo/{key}"): OPERATOR,
     # console: groups
     # console: letters
+    ("GET", "/letters"): READER,
+    ("GET", "/letters/sheet"): READER,
+    ("GET", "/letters/dialog"): READER,
+    ("POST", "/letters/notes"): OPERATOR,
+    **{
+        ("POST", f"/letters/{verb.name}"): ADMIN if verb.name in FOR_ADMINS else OPERATOR
+        for verb in VERBS
+    },
+    ("GET", "/errands/{key}"): OPERATOR,
+    ("POST", "/errands/{key}/stop"): OPERATOR,
+    ("GET", "/search/suggest"): READER,
+    ("GET", "/help/search"): READER,
+    ("GET", "/palette"): READER,
+    ("GET", "/badges"): READER,
     # console: letter
     # console: replays
     # console: overview, audit, report

@@ -8,6 +8,7 @@ from msgspec import structs
 from deadletter.core.access import Identity, Role
 from deadletter.core.errors import Conflict
 from deadletter.core.letter import By
+from deadletter.office.selection import Chosen
 from deadletter.office.verbs import Moved, Verb
 from deadletter.server.auth.guards import check_role
 from deadletter.server.context import ServerContext
@@ -48,11 +49,24 @@ async def act_on_letters(
     unconfirmed: bool = False,
 ) -> Moved:
     """Do something with letters; a search for a dangerous verb needs their expected number."""
+    check_choice(who, choice, verb)
+    act = _doing(context, verb, who.by(reason), unconfirmed=unconfirmed)
+    return await _on_many(context, who, searching, choice, act)
+
+
+async def choose_for_act(
+    context: ServerContext, who: Identity, searching: Searching, choice: Choice, verb: Verb
+) -> Chosen:
+    """Return the letters that somebody wants to change, who is then free to go in steps."""
+    check_choice(who, choice, verb)
+    return await choose(context, who, searching, choice)
+
+
+def check_choice(who: Identity, choice: Choice, verb: Verb) -> None:
+    """Raise 403 without the role, and ConfigError for a search without the number needed."""
     check_role(who, verb.role)
     if verb.needs_count:
         choice.check_count(verb.name)
-    act = _doing(context, verb, who.by(reason), unconfirmed=unconfirmed)
-    return await _on_many(context, who, searching, choice, act)
 
 
 async def note_on_letter(context: ServerContext, who: Identity, id: str, text: str) -> Moved:

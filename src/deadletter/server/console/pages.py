@@ -28,6 +28,7 @@ from deadletter.server.context import ServerContext
 
 from .assets import Assets, is_packed
 from .badges import Badges, load_badges
+from .errands import Errands
 from .notices import Notice, Notices
 from .screens import Screen, screens_for
 from .undo_keys import Undoing
@@ -54,6 +55,7 @@ class Console(Struct, frozen=True):
     assets: Assets
     notices: Notices
     undoing: Undoing
+    errands: Errands
     version: str
 
 
@@ -132,7 +134,7 @@ def viewer_of(request: Request[Any, Any, Any]) -> Viewer:
 
 
 async def render_page(
-    request: Request[Any, Any, Any], template: str, page: Struct, about: About
+    request: Request[Any, Any, Any], template: str, page: Struct, about: About, *, status: int = 200
 ) -> Response[bytes]:
     """Return a whole page with everything around it."""
     context: ServerContext = request.app.state.context
@@ -141,7 +143,7 @@ async def render_page(
         badges = await load_badges(context, viewer.who)
     except BackendError:  # the page itself says what is wrong
         badges = Badges()
-    return bare_page(request, template, page, about, viewer=viewer, badges=badges)
+    return bare_page(request, template, page, about, viewer=viewer, badges=badges, status=status)
 
 
 def bare_page(
@@ -211,6 +213,20 @@ def redirect(path: str, *, cookies: list[Cookie] | None = None) -> Response[byte
     return Response(
         b"", status_code=303, headers={**_HEADERS, "location": path}, cookies=cookies or []
     )
+
+
+def lead(request: Request[Any, Any, Any], path: str) -> Response[bytes]:
+    """Lead the browser to another page, also if a script asks for a part."""
+    if is_partial(request):
+        return Response(b"", status_code=200, headers={**_HEADERS, "hx-redirect": path})
+    return redirect(path)
+
+
+def telling(request: Request[Any, Any, Any]) -> Callable[[Notice], None]:
+    """Return a function that keeps a notice for the next page of the person who asks."""
+    console: Console = request.app.state.console
+    whom = _whom(request)
+    return lambda notice: console.notices.put(whom, notice)
 
 
 def is_partial(request: Request[Any, Any, Any]) -> bool:

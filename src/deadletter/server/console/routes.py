@@ -9,6 +9,7 @@ from deadletter.ports import Clock
 
 from . import assets, charts, door, overview, undo
 from .assets import load_assets
+from .errands import Errands
 from .gate import environment
 from .groups import routes as groups
 from .letter import routes as letter
@@ -33,7 +34,9 @@ def open_console(clock: Clock) -> Console:
     """Read templates and files of the console."""
     found = load_assets()
     names = {"asset": found.url, "charts": charts}
-    return Console(environment(names), found, Notices(), Undoing(clock), version("deadletter"))
+    return Console(
+        environment(names), found, Notices(), Undoing(clock), Errands(clock), version("deadletter")
+    )
 
 
 def note_start(request: Request[Any, Any, Any]) -> None:

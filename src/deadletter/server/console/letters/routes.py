@@ -2,4 +2,7 @@
 
 from typing import Any, Final
 
-routes: Final[list[Any]] = []
+from . import act_routes, badge_routes, errand_routes, list_routes, palette, search_help
+
+_MODULES: Final = (list_routes, act_routes, errand_routes, search_help, palette, badge_routes)
+routes: Final[list[Any]] = [route for module in _MODULES for route in module.routes]

@@ -1,8 +1,10 @@
 // The entry of the console's scripts: security first, then the elements.
+import "./badges.js";
 import "./clip.js";
 import "./dialog.js";
 import "./keys.js";
 import "./live.js";
+import "./palette.js";
 import "./preferences.js";
 import "./rows.js";
 import "./search.js";

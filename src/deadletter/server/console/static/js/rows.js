@@ -1,18 +1,42 @@
 /**
  * The rows of a table: `j` and `k` move, `x` chooses, `X` chooses up to here, `*` all.
- * Rows have a link of the class `row`; rows to choose have a box named `id`.
+ * Rows have a link of the class `row`; rows to choose have a box named `id`. A box with
+ * `data-all` chooses all of them. With `data-list`, the rows are kept for the tab, so that
+ * the page of a letter knows which ones were before and after it.
  */
 class Rows extends HTMLElement {
   connectedCallback() {
     this.listener = (event) => this.press(event);
+    this.onActed = (event) => this.acted(event);
     document.addEventListener("keydown", this.listener);
-    this.addEventListener("change", () => this.count());
+    document.addEventListener("htmx:after:request", this.onActed);
+    this.addEventListener("change", (event) => this.change(event));
     this.addEventListener("click", (event) => this.click(event));
+    if (this.dataset.list !== undefined) {
+      const paths = this.links.map((link) => link.getAttribute("href"));
+      sessionStorage.setItem("dlq.list", JSON.stringify(paths));
+    }
     this.count();
   }
 
   disconnectedCallback() {
     document.removeEventListener("keydown", this.listener);
+    document.removeEventListener("htmx:after:request", this.onActed);
+  }
+
+  /** Nothing stays chosen once an act on it was done. */
+  acted(event) {
+    const { request, response } = event.detail.ctx;
+    if (request.method === "GET" || !(response?.status < 300)) return;
+    for (const box of this.querySelectorAll("input[type=checkbox]")) box.checked = false;
+    this.count();
+  }
+
+  change(event) {
+    if (event.target.matches("[data-all]")) {
+      for (const one of this.boxes) one.checked = event.target.checked;
+    }
+    this.count();
   }
 
   get links() {
@@ -70,6 +94,12 @@ class Rows extends HTMLElement {
     const chosen = this.boxes.filter((box) => box.checked);
     for (const box of this.boxes) box.closest("tr").setAttribute("aria-selected", box.checked);
     for (const one of this.querySelectorAll("[data-chosen]")) one.textContent = chosen.length;
+    for (const one of this.querySelectorAll("[data-all]")) {
+      one.hidden = false;
+      one.checked = chosen.length > 0 && chosen.length === this.boxes.length;
+      one.indeterminate = chosen.length > 0 && !one.checked;
+    }
+    for (const one of this.querySelectorAll(".two")) one.hidden = chosen.length !== 2;
     for (const bar of this.querySelectorAll(".chosen")) bar.hidden = !chosen.length;
   }
 }

@@ -1,0 +1,103 @@
+"""The list of letters: which messages?"""
+
+from typing import Annotated, Any, Final, Literal
+
+from litestar import Request, Response, get
+from litestar.params import QueryParameter
+
+from deadletter.core.access import Identity, Role
+from deadletter.core.query.parse import MAX_TEXT
+from deadletter.office.batches import BATCH
+from deadletter.server.auth.guards import needs
+from deadletter.server.console.pages import About, path_to, render_page, render_part
+from deadletter.server.context import Here, Who
+from deadletter.server.search import After, Searches, Searching
+
+from .letter_list import (
+    PAGE,
+    CountPart,
+    LetterList,
+    ListRequest,
+    command_of,
+    headline_of,
+    load_alone,
+    load_facets,
+    load_list,
+    load_rows,
+)
+from .list_queries import DEFAULT, understand
+from .sheet import sheet_of
+
+Typed = Annotated[str | None, QueryParameter(max_length=MAX_TEXT)]
+Ids = Annotated[str, QueryParameter(max_length=PAGE * 25)]
+Via = Annotated[str, QueryParameter(max_length=1_000)]
+Top = Annotated[str, QueryParameter(max_length=40)]
+_BAD: Final = 400
+
+
+@get("/letters", guards=[needs(Role.READER)], include_in_schema=False)
+async def show_letters(
+    *,
+    request: Request[Any, Any, Any],
+    context: Here,
+    who: Who,
+    searching: Searches,
+    q: Typed = None,
+    after: After = None,
+    via: Via = "",
+    ids: Ids = "",
+    top: Top = "",
+    show: Annotated[Literal["facets"] | None, QueryParameter()] = None,
+    part: Annotated[Literal["rows", "count", "facets", "alone"] | None, QueryParameter()] = None,
+) -> Response[bytes]:
+    """Show the letters that a search finds; without one, the open ones."""
+    query = DEFAULT if q is None else q.strip()
+    if part == "rows":
+        wanted = tuple(filter(None, ids.split(",")))[:BATCH]
+        rows = await load_rows(who, searching, query, wanted, top)
+        return render_part(request, "letters/parts/rows.html", rows)
+    if part == "count":
+        return render_part(request, "letters/parts/count.html", await _count(who, searching, query))
+    if part == "facets":
+        facets = await load_facets(who, searching, query)
+        return render_part(request, "letters/parts/facets.html", facets)
+    if part == "alone":
+        alone = await load_alone(who, searching, query)
+        return render_part(request, "letters/parts/alone.html", alone)
+    asked = ListRequest(query=query, after=after, via=tuple(filter(None, via.split(","))))
+    page = await load_list(context, who, searching, asked, with_facets=show == "facets")
+    status = 200 if page.mistake is None else _BAD
+    return await render_page(request, "letters/list.html", page, _about(query, page), status=status)
+
+
+async def _count(who: Identity, searching: Searching, query: str) -> CountPart:
+    node = understand(query, masked=not who.may(Role.OPERATOR))
+    return CountPart(headline_of(query, await searching.count(node)))
+
+
+def _about(query: str, page: LetterList) -> About:
+    return About(
+        title="Letters",
+        screen="letters",
+        command=command_of(query) if page.mistake is None else "",
+        api=path_to("letters", query=query) if page.mistake is None else "",
+        query=query,
+    )
+
+
+@get("/letters/sheet", guards=[needs(Role.READER)], include_in_schema=False)
+async def download_sheet(
+    context: Here, who: Who, searching: Searches, q: Typed = None
+) -> Response[bytes]:
+    """Download the letters of a search as a sheet."""
+    query = DEFAULT if q is None else q.strip()
+    node = understand(query, masked=not who.may(Role.OPERATOR))
+    stamp = f"{context.clock.now():%Y-%m-%d-%H%M}"
+    return Response(
+        await sheet_of(searching, node),
+        media_type="text/csv; charset=utf-8",
+        headers={"content-disposition": f'attachment; filename="letters-{stamp}.csv"'},
+    )
+
+
+routes: Final[list[Any]] = [show_letters, download_sheet]
