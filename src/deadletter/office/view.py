@@ -50,14 +50,15 @@ def preview(body: bytes, *, reveal: bool = False) -> list[str]:
 
 def header_lines(headers: Headers, *, reveal: bool = False) -> list[str]:
     """Return the headers in lines that are safe to show."""
-    lines = [f"{clean(name)}: {_value(name, value, reveal)}" for name, value in headers]
+    lines = [f"{clean(name)}: {header_text(name, value, reveal=reveal)}" for name, value in headers]
     shown = [_bounded(line) for line in lines[:MOST_LINES]]
     if len(lines) > MOST_LINES:
         shown.append(f"… {len(lines) - MOST_LINES:,} more headers")
     return shown
 
 
-def _value(name: str, value: bytes, reveal: bool) -> str:
+def header_text(name: str, value: bytes, *, reveal: bool = False) -> str:
+    """Return the value of a header on one line that is safe to show, or its beginning."""
     if not reveal and is_secret_name(name):
         return MASK
     text = value[:MOST_WIDTH].decode("utf-8", "backslashreplace")

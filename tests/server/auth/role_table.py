@@ -126,6 +126,25 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/palette"): READER,
     ("GET", "/badges"): READER,
     # console: letter
+    ("GET", "/letters/{id}"): READER,
+    ("GET", "/letters/{id}/older"): READER,
+    ("GET", "/letters/{id}/newer"): READER,
+    ("GET", "/letters/{id}/compare"): READER,
+    ("GET", "/letters/{id}/repro"): READER,
+    ("GET", "/letters/{id}/contents/revealed"): READER,
+    ("POST", "/letters/{id}/contents/revealed"): OPERATOR,
+    ("GET", "/letters/{id}/edit"): OPERATOR,
+    ("POST", "/letters/{id}/edit"): OPERATOR,
+    ("POST", "/letters/{id}/edit/changes"): OPERATOR,
+    ("POST", "/letters/{id}/notes"): OPERATOR,
+    **{
+        route: ADMIN if verb.name in FOR_ADMINS else OPERATOR
+        for verb in VERBS
+        for route in (
+            ("POST", f"/letters/{{id}}/{verb.name}"),
+            ("GET", f"/letters/{{id}}/{verb.name}/dialog"),
+        )
+    },
     # console: replays
     # console: overview, audit, report
     # console: mailboxes, lent queues, intake

@@ -25,6 +25,18 @@ def lines(text: str) -> Markup:
     return escape(clean_lines(text))
 
 
+def editable(text: str) -> Markup:
+    """
+    Return a text for a field with several lines, exactly as it is.
+
+    Raises ValueError for characters that pages spell out: saving the field would change them.
+    """
+    plain = text.replace("\n", "").replace("\t", "")
+    if clean(plain) != plain:
+        raise ValueError("a field cannot show this text exactly")
+    return escape(text)
+
+
 def finalize(value: Any) -> Any:
     """
     Return the value as a template prints it.
@@ -53,6 +65,7 @@ def environment(names: Mapping[str, Any]) -> Environment:
         auto_reload=False,
     )
     made.filters["lines"] = lines
+    made.filters["editable"] = editable
     made.globals.update(
         number=words.number,
         many=words.many,

@@ -134,7 +134,13 @@ def viewer_of(request: Request[Any, Any, Any]) -> Viewer:
 
 
 async def render_page(
-    request: Request[Any, Any, Any], template: str, page: Struct, about: About, *, status: int = 200
+    request: Request[Any, Any, Any],
+    template: str,
+    page: Struct,
+    about: About,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
 ) -> Response[bytes]:
     """Return a whole page with everything around it."""
     context: ServerContext = request.app.state.context
@@ -143,7 +149,9 @@ async def render_page(
         badges = await load_badges(context, viewer.who)
     except BackendError:  # the page itself says what is wrong
         badges = Badges()
-    return bare_page(request, template, page, about, viewer=viewer, badges=badges, status=status)
+    return bare_page(
+        request, template, page, about, viewer=viewer, badges=badges, status=status, headers=headers
+    )
 
 
 def bare_page(
@@ -288,7 +296,9 @@ def _html(
 ) -> Response[bytes]:
     raw = html.encode()
     given = {**_HEADERS, "dlq-console": request.app.state.console.assets.digest, **headers}
-    if len(raw) > _LARGE and is_packed(request):
+    # The length of a compressed page would tell something about the secrets on it.
+    is_secret = "no-transform" in given.get("cache-control", "")
+    if len(raw) > _LARGE and not is_secret and is_packed(request):
         raw = gzip.compress(raw, 5, mtime=0)
         given["content-encoding"] = "gzip"
     return Response(raw, status_code=status, media_type="text/html; charset=utf-8", headers=given)

@@ -2,4 +2,12 @@
 
 from typing import Any, Final
 
-routes: Final[list[Any]] = []
+from . import acts, comparing, editing, neighbours, page
+
+routes: Final[list[Any]] = [
+    page.show_letter,
+    *acts.routes,
+    *neighbours.routes,
+    *editing.routes,
+    *comparing.routes,
+]
