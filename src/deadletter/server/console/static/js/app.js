@@ -4,6 +4,7 @@ import "./dialog.js";
 import "./keys.js";
 import "./live.js";
 import "./preferences.js";
+import "./replays.js";
 import "./rows.js";
 import "./search.js";
 import "./times.js";
