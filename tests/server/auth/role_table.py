@@ -146,6 +146,16 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
         )
     },
     # console: replays
+    ("GET", "/replays"): READER,
+    ("POST", "/replays"): OPERATOR,
+    ("GET", "/replays/new"): OPERATOR,
+    ("GET", "/replays/{name}"): READER,
+    ("GET", "/replays/{name}/ask/{act}"): OPERATOR,
+    ("POST", "/replays/{name}/start"): OPERATOR,
+    ("POST", "/replays/{name}/approve"): OPERATOR,
+    ("POST", "/replays/{name}/pause"): OPERATOR,
+    ("POST", "/replays/{name}/resume"): OPERATOR,
+    ("POST", "/replays/{name}/cancel"): OPERATOR,
     # console: overview, audit, report
     # console: mailboxes, lent queues, intake
     # console: access, system

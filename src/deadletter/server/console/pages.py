@@ -202,17 +202,21 @@ def render_part(
     return _html(request, html, status, {_TAG: tag, **(headers or {})})
 
 
-def done(request: Request[Any, Any, Any], notice: Notice, *, to: str) -> Response[bytes]:
+def done(
+    request: Request[Any, Any, Any], notice: Notice, *, to: str, anew: bool = False
+) -> Response[bytes]:
     """
     Answer an act: say what was done.
 
     Scripts get the notice itself, and refresh what it is about. Without scripts, the
-    browser goes to the page `to`, which shows the notice.
+    browser goes to the page `to`, which shows the notice; with `anew` scripts go there, too.
     """
-    if is_partial(request):
+    if is_partial(request) and not anew:
         return render_part(request, "parts/notice.html", notice)
     console: Console = request.app.state.console
     console.notices.put(_whom(request), notice)
+    if is_partial(request):
+        return Response(b"", status_code=200, headers={**_HEADERS, "hx-redirect": to})
     return redirect(to)
 
 

@@ -6,6 +6,7 @@ import "./keys.js";
 import "./live.js";
 import "./palette.js";
 import "./preferences.js";
+import "./replays.js";
 import "./rows.js";
 import "./search.js";
 import "./times.js";
