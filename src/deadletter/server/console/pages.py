@@ -28,6 +28,7 @@ from deadletter.server.context import ServerContext
 
 from .assets import Assets, is_packed
 from .badges import Badges, load_badges
+from .fresh import Fresh
 from .notices import Notice, Notices
 from .screens import Screen, screens_for
 from .undo_keys import Undoing
@@ -54,6 +55,7 @@ class Console(Struct, frozen=True):
     assets: Assets
     notices: Notices
     undoing: Undoing
+    fresh: Fresh
     version: str
 
 

@@ -7,13 +7,15 @@ from litestar import Request
 
 from deadletter.ports import Clock
 
-from . import assets, charts, door, overview, undo
+from . import assets, charts, door, undo
 from .assets import load_assets
+from .fresh import Fresh
 from .gate import environment
 from .groups import routes as groups
 from .letter import routes as letter
 from .letters import routes as letters
 from .notices import Notices
+from .overview import routes as overview
 from .pages import BEGAN, Console
 from .queues import routes as queues
 from .replays import routes as replays
@@ -33,7 +35,9 @@ def open_console(clock: Clock) -> Console:
     """Read templates and files of the console."""
     found = load_assets()
     names = {"asset": found.url, "charts": charts}
-    return Console(environment(names), found, Notices(), Undoing(clock), version("deadletter"))
+    return Console(
+        environment(names), found, Notices(), Undoing(clock), Fresh(clock), version("deadletter")
+    )
 
 
 def note_start(request: Request[Any, Any, Any]) -> None:

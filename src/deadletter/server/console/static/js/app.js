@@ -1,4 +1,5 @@
 // The entry of the console's scripts: security first, then the elements.
+import "./chart.js";
 import "./clip.js";
 import "./dialog.js";
 import "./keys.js";
