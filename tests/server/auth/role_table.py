@@ -95,6 +95,7 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     # console: letter
     # console: replays
     # console: overview, audit, report
+    ("GET", "/badges"): READER,
     # console: mailboxes, lent queues, intake
     # console: access, system
     ("GET", "/static/{digest}/{name}"): None,

@@ -137,13 +137,20 @@ async def render_page(
     request: Request[Any, Any, Any], template: str, page: Struct, about: About
 ) -> Response[bytes]:
     """Return a whole page with everything around it."""
-    context: ServerContext = request.app.state.context
     viewer = viewer_of(request)
     try:
-        badges = await load_badges(context, viewer.who)
+        badges = await shared_badges(request, viewer.who)
     except BackendError:  # the page itself says what is wrong
         badges = Badges()
     return bare_page(request, template, page, about, viewer=viewer, badges=badges)
+
+
+async def shared_badges(request: Request[Any, Any, Any], who: Identity) -> Badges:
+    """Return the numbers of the navigation, made once for all who may see the same."""
+    console: Console = request.app.state.console
+    context: ServerContext = request.app.state.context
+    key = ("badges", who.sources, who.principal if who.sources else None)
+    return await console.fresh.get(key, lambda: load_badges(context, who))
 
 
 def bare_page(

@@ -8,7 +8,7 @@ from litestar.params import FromQuery, QueryParameter
 from deadletter.core.access import Role
 from deadletter.core.deaths import By
 from deadletter.server.auth.guards import needs
-from deadletter.server.console.pages import About, path_to, render_page, render_part
+from deadletter.server.console.pages import About, path_to, render_page, render_part, shared_badges
 from deadletter.server.context import Here, Who
 
 from .deaths import Span
@@ -40,4 +40,10 @@ async def show_overview(
     return await render_page(request, "overview/page.html", page, about)
 
 
-routes: Final[list[Any]] = [show_overview]
+@get("/badges", guards=[needs(Role.READER)], include_in_schema=False)
+async def show_badges(request: Request[Any, Any, Any], who: Who) -> Response[bytes]:
+    """Show the numbers of the navigation."""
+    return render_part(request, "parts/badges.html", await shared_badges(request, who))
+
+
+routes: Final[list[Any]] = [show_overview, show_badges]
