@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
@@ -152,3 +152,41 @@ async def check_anchors(lines: Iterable[str], read: Read) -> Sequence[str]:
         elif entries[0].hash != hash_:
             found.append(f"audit entry {seq} is not the one that was anchored")
     return found
+
+
+# Runs: somebody who reviews 200 letters does one thing, with 200 entries.
+
+_SOON: Final = timedelta(minutes=1)
+
+
+class Run(Struct, frozen=True):
+    """Entries in a row of the same act by the same person, newest first."""
+
+    entries: tuple[AuditEntry, ...]
+
+    @property
+    def entry(self) -> AuditEntry:
+        """Return the latest entry, which stands for all of them."""
+        return self.entries[0]
+
+    @property
+    def targets(self) -> int:
+        """Return the number of different targets."""
+        return len({entry.target for entry in self.entries})
+
+
+def runs_of(entries: Iterable[AuditEntry]) -> list[Run]:
+    """Return entries as runs, in the same order: a pause of a minute ends a run."""
+    runs: list[list[AuditEntry]] = []
+    for entry in entries:
+        if runs and _is_same_act(runs[-1][-1], entry):
+            runs[-1].append(entry)
+        else:
+            runs.append([entry])
+    return [Run(tuple(run)) for run in runs]
+
+
+def _is_same_act(one: AuditEntry, other: AuditEntry) -> bool:
+    same = (one.actor, one.action, one.detail, one.reason)
+    is_near = abs(one.at - other.at) <= _SOON
+    return is_near and same == (other.actor, other.action, other.detail, other.reason)

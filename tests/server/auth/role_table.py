@@ -157,6 +157,7 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/replays/{name}/resume"): OPERATOR,
     ("POST", "/replays/{name}/cancel"): OPERATOR,
     # console: overview, audit, report
+    ("GET", "/badges"): READER,
     # console: mailboxes, lent queues, intake
     # console: access, system
     ("GET", "/static/{digest}/{name}"): None,

@@ -108,7 +108,7 @@ async def test_the_newest_acts_come_first_without_those_of_others(
     assert [entry["detail"] for entry in entries] == ["mine"] * 6
     seqs = [entry["seq"] for entry in entries]
     assert seqs == sorted(seqs, reverse=True)
-    assert {page["before"] for page in found} <= {None, audit.LAST, *seqs}
+    assert {page["before"] for page in found} <= {None, office_views.LAST, *seqs}
     of_root = await latest_pages(visitor, limited, actor="root")
     assert not any(page["entries"] for page in of_root)
 

@@ -22,6 +22,7 @@ _STYLES: Final = (
     "print",
 )
 _SCRIPTS: Final = "js"
+_ICONS: Final = ("icon.svg", "icon-alarm.svg")
 _VENDORED: Final = ("htmx.min.js", "hx-ptag.min.js", "icons.svg")
 _KINDS: Final = {
     ".js": "text/javascript; charset=utf-8",
@@ -55,7 +56,8 @@ class Assets(Struct, frozen=True):
 def load_assets() -> Assets:
     """Read and compress all files."""
     styles = b"\n".join((_STATIC / f"css/{name}.css").read_bytes() for name in _STYLES)
-    found = {"console.css": styles, "icon.svg": (_STATIC / "icon.svg").read_bytes()}
+    found = {"console.css": styles}
+    found |= {name: (_STATIC / name).read_bytes() for name in _ICONS}
     found |= {name: (_STATIC / "vendor" / name).read_bytes() for name in _VENDORED}
     found |= {file.name: file.read_bytes() for file in sorted((_STATIC / _SCRIPTS).glob("*.js"))}
     digest = blake2b(digest_size=8)

@@ -29,6 +29,7 @@ from deadletter.server.context import ServerContext
 from .assets import Assets, is_packed
 from .badges import Badges, load_badges
 from .errands import Errands
+from .fresh import Fresh
 from .notices import Notice, Notices
 from .screens import Screen, screens_for
 from .undo_keys import Undoing
@@ -56,6 +57,7 @@ class Console(Struct, frozen=True):
     notices: Notices
     undoing: Undoing
     errands: Errands
+    fresh: Fresh
     version: str
 
 
@@ -143,15 +145,22 @@ async def render_page(
     headers: Mapping[str, str] | None = None,
 ) -> Response[bytes]:
     """Return a whole page with everything around it."""
-    context: ServerContext = request.app.state.context
     viewer = viewer_of(request)
     try:
-        badges = await load_badges(context, viewer.who)
+        badges = await shared_badges(request, viewer.who)
     except BackendError:  # the page itself says what is wrong
         badges = Badges()
     return bare_page(
         request, template, page, about, viewer=viewer, badges=badges, status=status, headers=headers
     )
+
+
+async def shared_badges(request: Request[Any, Any, Any], who: Identity) -> Badges:
+    """Return the numbers of the navigation, made once for all who may see the same."""
+    console: Console = request.app.state.console
+    context: ServerContext = request.app.state.context
+    key = ("badges", who.sources, who.principal if who.sources else None)
+    return await console.fresh.get(key, lambda: load_badges(context, who))
 
 
 def bare_page(

@@ -7,14 +7,16 @@ from litestar import Request
 
 from deadletter.ports import Clock
 
-from . import assets, charts, door, overview, undo
+from . import assets, charts, door, undo
 from .assets import load_assets
 from .errands import Errands
+from .fresh import Fresh
 from .gate import environment
 from .groups import routes as groups
 from .letter import routes as letter
 from .letters import routes as letters
 from .notices import Notices
+from .overview import routes as overview
 from .pages import BEGAN, Console
 from .queues import routes as queues
 from .replays import routes as replays
@@ -35,7 +37,13 @@ def open_console(clock: Clock) -> Console:
     found = load_assets()
     names = {"asset": found.url, "charts": charts}
     return Console(
-        environment(names), found, Notices(), Undoing(clock), Errands(clock), version("deadletter")
+        environment(names),
+        found,
+        Notices(),
+        Undoing(clock),
+        Errands(clock),
+        Fresh(clock),
+        version("deadletter"),
     )
 
 

@@ -8,10 +8,10 @@ from msgspec import Struct
 
 from deadletter.core.access import Role
 from deadletter.server.auth.guards import needs
-from deadletter.server.console.badges import Badges, load_badges
-from deadletter.server.console.pages import render_part
+from deadletter.server.console.badges import Badges
+from deadletter.server.console.pages import render_part, shared_badges
 from deadletter.server.console.screens import Screen, screens_for
-from deadletter.server.context import Here, Who
+from deadletter.server.context import Who
 
 
 class Navigation(Struct, frozen=True, kw_only=True):
@@ -25,12 +25,11 @@ class Navigation(Struct, frozen=True, kw_only=True):
 @get("/badges", guards=[needs(Role.READER)], include_in_schema=False)
 async def show_badges(
     request: Request[Any, Any, Any],
-    context: Here,
     who: Who,
     screen: Annotated[str, QueryParameter(max_length=40)] = "",
 ) -> Response[bytes]:
     """Return the navigation with its badges as they are now."""
-    badges = await load_badges(context, who)
+    badges = await shared_badges(request, who)
     page = Navigation(sections=screens_for(who), badges=badges, screen=screen)
     return render_part(request, "letters/parts/badges.html", page)
 

@@ -1,7 +1,9 @@
 // The entry of the console's scripts: security first, then the elements.
 import "./badges.js";
+import "./chart.js";
 import "./clip.js";
 import "./dialog.js";
+import "./flash.js";
 import "./keys.js";
 import "./live.js";
 import "./palette.js";

@@ -1,4 +1,4 @@
-/** The badges of the navigation; the title of the page counts what is new or regressed. */
+/** The badges of the navigation; the title and the icon say what is new or regressed. */
 class Badges extends HTMLElement {
   static observedAttributes = ["data-alarm"];
 
@@ -6,6 +6,8 @@ class Badges extends HTMLElement {
     if (before === null || before === now) return;
     const title = document.title.replace(/^\(\S+\) /, "");
     document.title = now ? `(${now}) ${title}` : title;
+    const icon = document.querySelector("link[rel=icon]");
+    if (icon) icon.href = now ? icon.dataset.alarm : icon.dataset.calm;
   }
 }
 

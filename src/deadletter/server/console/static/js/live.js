@@ -2,6 +2,8 @@
  * The live sign. Events of the server say what has changed; the parts of the page that are
  * about it are loaded anew, and never while somebody reads or chooses in them.
  */
+import { Parts } from "./refresh.js";
+
 const EVENTS = ["act", "letters", "replay"];
 const PATIENCE = 5000; // milliseconds without a connection after which the sign says so
 const TICK = 500;
@@ -11,19 +13,19 @@ class Live extends HTMLElement {
   connectedCallback() {
     this.hidden = false;
     this.button = this.querySelector("button");
-    this.dirty = new Set();
-    this.last = new WeakMap();
-    this.isPaused = sessionStorage.getItem("dlq.paused") === "yes";
+    this.parts = new Parts();
+    this.isPaused = kept() === "yes";
     this.button.addEventListener("click", () => this.pause(!this.isPaused));
-    this.onLook = () => this.look();
-    this.onChange = () => this.mark();
-    this.onPress = (event) => (this.isPressed = event.type === "pointerdown");
-    document.addEventListener("visibilitychange", this.onLook);
-    document.addEventListener("dlq:changed", this.onChange);
-    document.addEventListener("pointerdown", this.onPress);
-    document.addEventListener("pointerup", this.onPress);
-    addEventListener("pagehide", () => this.close());
-    addEventListener("pageshow", this.onLook);
+    this.ended = new AbortController();
+    const hear = (name, act, on = document) => on.addEventListener(name, act, { signal: this.ended.signal });
+    hear("visibilitychange", () => this.look());
+    hear("htmx:after:request", (event) => this.acted(event.detail.ctx));
+    for (const name of ["pointerdown", "pointerup", "pointercancel", "pointerover"]) {
+      hear(name, (event) => (this.isPressed = event.buttons > 0 && event.type !== "pointercancel"));
+    }
+    hear("htmx:finally:request", (event) => this.parts.loaded(event.detail.ctx));
+    hear("pagehide", () => this.close(), window);
+    hear("pageshow", () => this.look(), window);
     this.timer = setInterval(() => this.tick(), TICK);
     this.look();
   }
@@ -31,13 +33,12 @@ class Live extends HTMLElement {
   disconnectedCallback() {
     this.close();
     clearInterval(this.timer);
-    document.removeEventListener("visibilitychange", this.onLook);
-    document.removeEventListener("dlq:changed", this.onChange);
+    this.ended.abort();
   }
 
   pause(isPaused) {
     this.isPaused = isPaused;
-    sessionStorage.setItem("dlq.paused", isPaused ? "yes" : "no");
+    keep(isPaused ? "yes" : "no");
     this.look();
   }
 
@@ -53,7 +54,7 @@ class Live extends HTMLElement {
     this.lostAt = Date.now();
     this.source = new EventSource("/api/v1/events");
     this.source.onopen = () => {
-      if (this.wasOpen) this.mark();
+      if (this.wasOpen) this.parts.mark();
       this.wasOpen = true;
       this.lostAt = null;
       this.say();
@@ -62,7 +63,7 @@ class Live extends HTMLElement {
       this.lostAt ??= Date.now();
     };
     for (const name of EVENTS) {
-      this.source.addEventListener(name, (event) => this.mark(name, event.data));
+      this.source.addEventListener(name, (event) => this.parts.mark(name, event.data));
     }
   }
 
@@ -72,27 +73,25 @@ class Live extends HTMLElement {
     this.lostAt = null;
   }
 
-  /** Note which parts are about an event; all of them if there is none. */
-  mark(name, data) {
-    for (const part of document.querySelectorAll("[data-live]")) {
-      const { live, about } = part.dataset;
-      if (name && !live.split(" ").includes(name)) continue;
-      if (name && about && !data.includes(JSON.stringify(about))) continue;
-      this.dirty.add(part);
-    }
-  }
-
   tick() {
     const now = Date.now();
     const isAway = this.lostAt && now - this.lostAt > PATIENCE;
     if (isAway && now - (this.triedAt ?? this.lostAt) > SLOW) {
       this.triedAt = now;
-      this.mark();
+      this.parts.mark();
       if (this.source?.readyState === EventSource.CLOSED) this.reopen();
     }
     this.say();
-    if (this.isPaused || document.hidden || this.isPressed) return;
-    for (const part of this.dirty) this.refresh(part, now);
+    if ((this.isPaused && !this.hasActed) || document.hidden || this.isPressed) return;
+    this.parts.refresh();
+    this.hasActed &&= this.parts.dirty.size > 0;
+  }
+
+  /** Show what one has done, also while events are paused. */
+  acted({ request, response }) {
+    if (request.method === "GET" || !response || response.status >= 300) return;
+    this.hasActed = true;
+    this.parts.mark();
   }
 
   reopen() {
@@ -100,18 +99,6 @@ class Live extends HTMLElement {
     this.source.close();
     this.open();
     this.lostAt = since;
-  }
-
-  refresh(part, now) {
-    if (!part.isConnected) {
-      this.dirty.delete(part);
-      return;
-    }
-    const every = Number(part.dataset.every ?? 2) * 1000;
-    if (now - (this.last.get(part) ?? 0) < every || !isIdle(part)) return;
-    this.dirty.delete(part);
-    this.last.set(part, now);
-    globalThis.htmx.trigger(part, "refresh");
   }
 
   say() {
@@ -126,13 +113,22 @@ class Live extends HTMLElement {
   }
 }
 
-/** Return whether a part is on the screen and nobody reads or chooses in it. */
-function isIdle(part) {
-  const box = part.getBoundingClientRect();
-  const isSeen = box.bottom >= 0 && box.top <= innerHeight;
-  const selected = getSelection();
-  const isRead = selected && !selected.isCollapsed && selected.containsNode(part, true);
-  return isSeen && !isRead && !document.querySelector("dialog[open]");
+// A pause is kept for the tab, where the browser allows that.
+
+function kept() {
+  try {
+    return sessionStorage.getItem("dlq.paused");
+  } catch {
+    return null;
+  }
+}
+
+function keep(value) {
+  try {
+    sessionStorage.setItem("dlq.paused", value);
+  } catch {
+    // Storage is blocked: the pause lasts for this page.
+  }
 }
 
 customElements.define("dlq-live", Live);

@@ -1,0 +1,1 @@
+"""The overview: does anything need me?"""

@@ -1,0 +1,43 @@
+"""The route of the overview and of its parts."""
+
+from typing import Annotated, Any, Final
+
+from litestar import Request, Response, get
+from litestar.params import FromQuery, QueryParameter
+
+from deadletter.core.access import Role
+from deadletter.core.deaths import By
+from deadletter.server.auth.guards import needs
+from deadletter.server.console.pages import About, path_to, render_page, render_part
+from deadletter.server.context import Here, Who
+
+from .deaths import Span
+from .page import Asked, Part, load_overview
+from .sight import Sight
+
+
+@get("/", guards=[needs(Role.READER)], include_in_schema=False)
+async def show_overview(
+    *,
+    request: Request[Any, Any, Any],
+    context: Here,
+    who: Who,
+    span: FromQuery[Span] = Span.DAY,
+    by: FromQuery[By] = By.GROUP,
+    begin: Annotated[str, QueryParameter(name="from", max_length=40)] = "",
+    end: Annotated[str, QueryParameter(name="to", max_length=40)] = "",
+    part: Annotated[Part | None, QueryParameter()] = None,
+) -> Response[bytes]:
+    """Show the overview, or one part of it."""
+    asked = Asked(span=span, by=By.GROUP if by is By.NONE else by, begin=begin, end=end)
+    page = await load_overview(Sight(request, context, who), asked, part)
+    if part is not None:
+        # A chosen span belongs to the address: what is seen can be sent to somebody.
+        shown = path_to("", span=asked.span, by=asked.by, **{"from": begin, "to": end})
+        headers = {"hx-replace-url": shown} if part == "chosen" else {}
+        return render_part(request, f"overview/{part}.html", page, headers=headers)
+    about = About(title="Overview", screen="overview", command="dlq", api="/needs")
+    return await render_page(request, "overview/page.html", page, about)
+
+
+routes: Final[list[Any]] = [show_overview]
