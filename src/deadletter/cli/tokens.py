@@ -134,9 +134,7 @@ async def sessions(*, desk: AtDesk) -> None:
         firm_column(shown, name)
     for one in found:
         since, ends = ago(one.created_at, now), ago(one.expires_at, now)
-        shown.add_row(
-            cell(one.id, "cyan"), Name(one.name), cell(one.role), cell(since), cell(ends)
-        )
+        shown.add_row(cell(one.id, "cyan"), Name(one.name), cell(one.role), cell(since), cell(ends))
     desk.show(shown)
 
 

@@ -3,6 +3,7 @@ import "./clip.js";
 import "./dialog.js";
 import "./keys.js";
 import "./live.js";
+import "./once.js";
 import "./preferences.js";
 import "./rows.js";
 import "./search.js";
