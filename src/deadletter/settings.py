@@ -8,7 +8,7 @@ The environment overrides the file, and the file overrides the defaults. An inva
 raises ConfigError, which names the setting and says what is expected.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
@@ -21,7 +21,7 @@ from msgspec import Meta, Struct, structs
 from deadletter.core.alerts import Alerts
 from deadletter.core.errors import ConfigError, with_choices
 from deadletter.core.grouping import GROUPS_PER_DAY
-from deadletter.core.redact import redact
+from deadletter.core.redact import is_secret_name, redact
 
 FILE: Final = "deadletter.toml"
 PREFIX: Final = "DLQ_"
@@ -44,6 +44,9 @@ Hours = Annotated[float, Meta(gt=0, le=876000, title="hours, up to 876000")]
 Days = Annotated[float, Meta(gt=0, le=36500, title="days, up to 36500")]
 Indexed = Annotated[int, Meta(ge=0, le=1_000_000, title="bytes, 0 to 1000000")]
 Names = Annotated[tuple[Text, ...], Meta(title="a list of texts")]
+
+# Paths of webhooks are secrets, and so is what may stand in addresses of people.
+_SECRET: Final = frozenset({"signing_keys", "alerts.targets", "anchors.webhook", "anchors.secret"})
 
 # Variables that are not settings: the path of the file, variables of the command, variables
 # of deadletter.profiles, and those that Kubernetes sets for a service named dlq.
@@ -158,6 +161,43 @@ class Settings(Struct, frozen=True, kw_only=True):
         """Return the fields, without passwords in URLs and without keys."""
         hidden = structs.replace(self, signing_keys=("...",) * len(self.signing_keys))
         return redact(super(Settings, hidden).__repr__())
+
+
+def describe_settings(settings: Settings) -> list[tuple[str, str, bool]]:
+    """
+    Return all settings by dotted key, as text, and whether each has its default.
+
+    Passwords in URLs, keys, and the targets and secrets of notices are masked.
+    """
+    return [
+        (key, _shown(key, value), value == default)
+        for (key, value), (_, default) in zip(_values(settings), _values(Settings()), strict=True)
+    ]
+
+
+def _values(section: Struct, under: str = "") -> Iterator[tuple[str, Any]]:
+    for name in section.__struct_fields__:
+        value = getattr(section, name)
+        if isinstance(value, Struct):
+            yield from _values(value, f"{under}{name}.")
+        else:
+            yield f"{under}{name}", value
+
+
+def _shown(key: str, value: Any) -> str:
+    if value is None:
+        return "not set"
+    if key in _SECRET or is_secret_name(key):
+        count = len(value) if isinstance(value, tuple) else 1
+        return f"{count} set" if value else "none"
+    if isinstance(value, dict):
+        urls = [f"{name} = {redact(entry.url)}" for name, entry in value.items()]
+        return ", ".join(urls) or "none"
+    if isinstance(value, tuple):
+        return ", ".join(redact(str(one)) for one in value) or "none"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value).lower() if isinstance(value, bool) else redact(str(value))
 
 
 def load_settings(path: str | Path | None = None, *, environ: Mapping[str, str]) -> Settings:

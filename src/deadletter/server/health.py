@@ -183,7 +183,7 @@ async def live() -> Response[bytes]:
 @get("/health/ready", include_in_schema=False)
 async def ready(request: Request[Any, Any, Any], context: Here) -> Response[bytes]:
     """Answer whether the server accepts requests."""
-    office = await _probe(request, context).office()
+    office = await probe_of(request, context).office()
     failed = bool(context.complaints()) or bool(office.trouble)
     status = Status.FAIL if failed else Status.PASS
     return _answer({"status": status}, status)
@@ -192,7 +192,7 @@ async def ready(request: Request[Any, Any, Any], context: Here) -> Response[byte
 @get("/health", include_in_schema=False)
 async def health(request: Request[Any, Any, Any], context: Here) -> Response[bytes]:
     """Return the health of every part, with reasons."""
-    office = await _probe(request, context).office()
+    office = await probe_of(request, context).office()
     result = judge(
         office,
         context.complaints(),
@@ -301,7 +301,8 @@ def _of_unsettled(office: Office) -> Check:
     )
 
 
-def _probe(request: Request[Any, Any, Any], context: ServerContext) -> Probe:
+def probe_of(request: Request[Any, Any, Any], context: ServerContext) -> Probe:
+    """Return the probe of this server."""
     state = request.app.state
     if "probe" not in state:
         state.probe = Probe(context)

@@ -160,6 +160,21 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/badges"): READER,
     # console: mailboxes, lent queues, intake
     # console: access, system
+    ("GET", "/access"): ADMIN,
+    ("GET", "/tokens/dialog"): ADMIN,
+    ("POST", "/tokens"): ADMIN,
+    ("GET", "/tokens/{id}/revoke/dialog"): ADMIN,
+    ("POST", "/tokens/{id}/revoke"): ADMIN,
+    ("GET", "/system"): READER,
+    ("GET", "/system/checks"): READER,
+    ("GET", "/system/retention"): OPERATOR,
+    ("POST", "/verify"): OPERATOR,
+    ("GET", "/retention/dialog"): ADMIN,
+    ("POST", "/retention"): ADMIN,
+    ("POST", "/alerts/test"): ADMIN,
+    ("GET", "/sessions"): READER,
+    ("GET", "/sessions/{id}/end/dialog"): READER,
+    ("POST", "/sessions/{id}/end"): READER,
     ("GET", "/static/{digest}/{name}"): None,
     # the queue server
     ("POST", "/v1/queue.produce"): OPERATOR,

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 from litestar import Request, Response, delete, get, post
-from litestar.exceptions import HTTPException, PermissionDeniedException
+from litestar.exceptions import HTTPException
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta, Struct
 
@@ -16,8 +16,9 @@ from deadletter.server.context import Here, ServerContext, Who
 from deadletter.server.idempotency import SHOWN_ONCE, middleware, replayed_answer
 
 from .guards import authenticator, caller, needs
-from .keys import Keys, covers, issued, view
+from .keys import Keys, issued, view
 from .sessions import end_session, open_session, sessions
+from .token_rules import check_may_issue
 
 _ANYBODY: Final = [needs(Role.READER)]
 _LARGEST: Final = 128 * 1024  # bytes of a sign-in, because the caller is still unknown
@@ -140,14 +141,7 @@ async def issue_token(context: Here, who: Who, data: JSONBody[NewToken]) -> Resp
     mailboxes uses its own name as a prefix: `mail-team` creates `mail-team/ci`.
     """
     to = Identity(name=data.name, role=data.role, sources=data.sources)
-    if who.sources and not f"{data.name}/".startswith(f"{who.name}/"):
-        raise PermissionDeniedException(
-            f"the name must begin with your own name, such as {who.name}/{data.name}"
-        )
-    if not covers(who, to):
-        raise PermissionDeniedException(
-            f"you see only {', '.join(who.sources)}: choose sources among these"
-        )
+    check_may_issue(who, to)
     by = By(who.name, data.reason)
     token, shown = await keys(context).issue(to, by, expires_at=data.expires_at)
     return Response(issued(token, shown))

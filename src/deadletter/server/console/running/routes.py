@@ -2,4 +2,9 @@
 
 from typing import Any, Final
 
-routes: Final[list[Any]] = []
+from . import access, access_acts, system, system_acts
+
+routes: Final[list[Any]] = [
+    *(*access.routes, *access_acts.routes),
+    *(*system.routes, *system_acts.routes),
+]

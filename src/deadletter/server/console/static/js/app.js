@@ -7,6 +7,7 @@ import "./flash.js";
 import "./keys.js";
 import "./live.js";
 import "./palette.js";
+import "./once.js";
 import "./preferences.js";
 import "./replays.js";
 import "./rows.js";

@@ -40,7 +40,7 @@ document.addEventListener("keydown", (event) => {
 document.addEventListener("htmx:after:request", (event) => {
   const { sourceElement, request, response } = event.detail.ctx;
   const wasAccepted = request.method !== "GET" && response.status < 300;
-  if (wasAccepted) sourceElement.closest("dialog")?.close();
+  if (wasAccepted && !sourceElement.matches("[data-stays]")) sourceElement.closest("dialog")?.close();
 });
 
 customElements.define("dlq-dialog", Dialog);
