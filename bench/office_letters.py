@@ -34,25 +34,35 @@ _STACK = "\n".join(
 )
 
 
-def letters(n: int, *, seed: int = 1) -> Iterator[DeadLetter]:
-    """Letters in the order of their deaths, spread over a month until now."""
+def letters(n: int, *, seed: int = 1, groups: int | None = None) -> Iterator[DeadLetter]:
+    """
+    Letters in the order of their deaths, spread over a month until now.
+
+    They have about as many causes as there are `groups`, some large and most small;
+    without it, there are a few hundred.
+    """
     dice = random.Random(seed)
     now = datetime.now(UTC)
     step = timedelta(days=DAYS) / max(n, 1)
     for number in range(n):
-        yield _letter(number, now - step * (n - number), dice)
+        yield _letter(number, now - step * (n - number), dice, groups)
 
 
-def _letter(number: int, died: datetime, dice: random.Random) -> DeadLetter:
-    source = SOURCES[min(int(dice.expovariate(0.7)), len(SOURCES) - 1)]
-    error = ERRORS[min(int(dice.expovariate(0.5)), len(ERRORS) - 1)]
+def _letter(number: int, died: datetime, dice: random.Random, groups: int | None) -> DeadLetter:
+    if groups is None:
+        source = SOURCES[min(int(dice.expovariate(0.7)), len(SOURCES) - 1)]
+        error = ERRORS[min(int(dice.expovariate(0.5)), len(ERRORS) - 1)]
+        place = int(dice.random() ** 2 * PLACES)
+    else:
+        place = number if number < groups else int(dice.random() ** 4 * groups)
+        source, error = SOURCES[place % len(SOURCES)], ERRORS[place % len(ERRORS)]
     failure = Failure(
         trouble=Trouble.TRANSIENT if "Time" in error else Trouble.UNKNOWN,
         code=error.rpartition(".")[2].upper(),
         error_type=error,
         text=f"order {number} could not be booked with the bank",
         stack=_STACK,
-        frame=f"shop.charge:step_{int(dice.random() ** 2 * PLACES)}",
+        frame=f"shop.charge:step_{_word(place)}",
     )
     history = ""
     for attempt in range(1, ATTEMPTS + 1):
@@ -75,3 +85,12 @@ def _letter(number: int, died: datetime, dice: random.Random) -> DeadLetter:
         consumer="shop.charge",
         version=dice.choice(VERSIONS),
     )
+
+
+def _word(number: int) -> str:
+    """Return a name for a number: causes that differ only in a number are one group."""
+    letters = ""
+    while number or not letters:
+        number, digit = divmod(number, 26)
+        letters += chr(ord("a") + digit)
+    return letters

@@ -22,6 +22,7 @@ SCRIPTS: dict[str, tuple[list[str], list[str]]] = {  # as usual, and when in a h
     "office": ([], ["--letters", "50000"]),
     "engines": ([], ["--rounds", "1", "--scale", "0.2"]),
     "server": ([], ["--rounds", "1", "--scale", "0.2"]),
+    "console": ([], ["--letters", "20000", "--only", "sqlite", "--groups", "40"]),
     "courier": ([], ["--requests", "500"]),
 }
 

@@ -5,29 +5,26 @@ Tests are skipped where there is no Chromium; where the variable CI is set they 
 of them share one browser and one event loop; each page is watched, see `watching`.
 """
 
-import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-import httpx
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
 from browser.chromium import find_chromium, launch
-from browser.processes import Dlq, Serve, Work
+from browser.places import Place
+from browser.prepared import Office, Offices
+from browser.processes import Serve
 from browser.watching import Watch
-from deadletter import App
 from servers import Missing, PostgreSQL
 from servers.fixtures import do_without
 
 HERE = Path(__file__).parent
 PATIENCE = 10_000.0  # milliseconds in which the page shows what is expected
 Scheme: TypeAlias = Literal["light", "dark", "no-preference"]
-Role: TypeAlias = Literal["reader", "operator", "admin"]
 expect.set_options(timeout=PATIENCE)
 
 
@@ -55,74 +52,6 @@ async def chromium() -> AsyncIterator[Browser]:
         await browser.close()
 
 
-@dataclass(eq=False)
-class Place:
-    """An office, its folder, and the processes that work on it."""
-
-    folder: Path
-    url: str
-    running: list[Dlq] = field(default_factory=list)
-    _server: Serve | None = None
-
-    def serve(self, *words: str, access: str = "on", port: int = 0) -> Serve:
-        """Start a server; the first one prints a token."""
-        server = Serve(self.folder, self.url, *words, access=access, port=port)
-        self.running.append(server)
-        self._server = server
-        return server
-
-    @property
-    def server(self) -> Serve:
-        """The server that was started last."""
-        assert self._server is not None, "no server was started"
-        return self._server
-
-    def work(self, version: str = "1.8.0", **environ: str) -> Work:
-        """Start a worker of the shop."""
-        worker = Work(self.folder, self.url, version=version, **environ)
-        self.running.append(worker)
-        return worker
-
-    async def send(self, mailbox: str, bodies: list[Any]) -> None:
-        """Send messages to the shop."""
-        async with App(self.url) as app:
-            await app.send_many(mailbox, bodies)
-
-    async def token(self, role: Role, *sources: str, name: str = "") -> str:
-        """Return a new token, made by the administrator of the first start."""
-        async with self.api() as api:
-            made = await api.post(
-                "/tokens", json={"name": name or role, "role": role, "sources": sources}
-            )
-            assert made.status_code == 201, made.text
-            return str(made.json()["token"])
-
-    def api(self, token: str = "") -> httpx.AsyncClient:
-        """Return a client of the API; by default the administrator of the first start."""
-        given = token or (self.server.first_token if self.server.has_access else "")
-        return self.server.client(given)
-
-    async def died(self, count: int, query: str = "is:open") -> list[dict[str, Any]]:
-        """Wait until this many letters are in the office, and return up to 200 of them."""
-        found: list[dict[str, Any]] = []
-        async with self.api() as api:
-            for _ in range(600):
-                answer = await api.get("/letters/count", params={"query": query})
-                assert answer.status_code == 200, answer.text
-                if answer.json()["count"] >= count:
-                    listed = await api.get("/letters", params={"query": query, "limit": 200})
-                    found = listed.json()["heads"]
-                    break
-                await asyncio.sleep(0.05)
-        assert found or not count, f"fewer than {count} letters of {query!r} after 30 s"
-        return found
-
-    def end(self) -> None:
-        """End all processes, the newest first."""
-        for one in reversed(self.running):
-            one.end()
-
-
 @pytest.fixture
 def office_url(tmp_path: Path) -> str:
     """The engine of a test; journeys override it."""
@@ -135,6 +64,20 @@ def place(tmp_path: Path, office_url: str) -> Iterator[Place]:
     made = Place(tmp_path, office_url)
     yield made
     made.end()
+
+
+@pytest.fixture(scope="session")
+def offices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Offices]:
+    """Offices in some state, shared by tests that only read."""
+    made = Offices(tmp_path_factory)
+    yield made
+    made.end()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def office(offices: Offices, request: pytest.FixtureRequest) -> Office:
+    """The shared office in the state of an indirect parameter."""
+    return await offices.get(request.param)
 
 
 @pytest.fixture
@@ -202,6 +145,14 @@ async def sign_in(page: Page, token: str, path: str = "/") -> None:
     await page.get_by_label("Token").fill(token)
     await page.get_by_role("button", name="Sign in").click()
     await expect(page.get_by_role("heading", name="Sign in")).to_have_count(0)
+
+
+async def settled(page: Page) -> None:
+    """Wait until the parts of a page have been loaded and drawn."""
+    await expect(page.locator(".htmx-request")).to_have_count(0)
+    await page.evaluate(
+        "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    )
 
 
 def watch_of(page: Page) -> Watch:

@@ -2,7 +2,8 @@
 
 from playwright.async_api import expect
 
-from browser.conftest import Place, Visit, watch_of
+from browser.conftest import Visit, watch_of
+from browser.places import Place
 
 
 async def test_the_link_of_the_first_start_signs_in_once(desk: Place, visit: Visit) -> None:

@@ -5,20 +5,13 @@ No page breaks its policy, complains in the console, asks another server, moves 
 layout by itself, scrolls sideways, or has anything that axe finds wrong.
 """
 
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
-
-import httpx
 import pytest
-import pytest_asyncio
 from playwright.async_api import Page, expect
 
 from browser.accessibility import violations
-from browser.conftest import Place, Scheme, Visit, watch_of
-from browser.crawling import Crawl, crawl, kind_of, page_routes
-from browser.offices import HOSTILE_WORDS, STATES, busy, fill, letters_of
-from browser.processes import Serve
+from browser.conftest import Office, Scheme, Visit, settled, watch_of
+from browser.crawling import kind_of, page_routes
+from browser.offices import STATES
 from browser.watching import canary_of, shift_of
 
 LOOKS: tuple[tuple[Scheme, int], ...] = (
@@ -28,54 +21,6 @@ LOOKS: tuple[tuple[Scheme, int], ...] = (
     ("dark", 375),
 )
 _FEW = {"empty", "one"}  # states that are looked at in two ways only
-
-
-@dataclass
-class Office:
-    """A server over an office in some state, and its pages."""
-
-    server: Serve
-    found: Crawl
-
-
-class Offices:
-    """The offices of this process, made when the first test asks."""
-
-    def __init__(self, factory: pytest.TempPathFactory) -> None:
-        self._factory = factory
-        self._made: dict[str, Office] = {}
-        self._places: list[Place] = []
-
-    async def get(self, state: str) -> Office:
-        if state not in self._made:
-            folder = self._factory.mktemp(state)
-            place = Place(folder, f"sqlite:///{folder}/shop.db")
-            self._places.append(place)
-            await fill(place.url, letters_of(state, datetime.now(UTC)))
-            server = place.serve()
-            if state in {"many", "hostile"}:
-                async with place.api() as api:
-                    await busy(api, words=HOSTILE_WORDS if state == "hostile" else ())
-            async with httpx.AsyncClient(base_url=server.url) as client:
-                found = await crawl(client, server.first_token)
-            self._made[state] = Office(server, found)
-        return self._made[state]
-
-    def end(self) -> None:
-        for place in self._places:
-            place.end()
-
-
-@pytest.fixture(scope="session")
-def offices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Offices]:
-    made = Offices(tmp_path_factory)
-    yield made
-    made.end()
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def office(offices: Offices, request: pytest.FixtureRequest) -> AsyncIterator[Office]:
-    yield await offices.get(request.param)
 
 
 @pytest.mark.parametrize("office", STATES, indirect=True)
@@ -151,14 +96,6 @@ async def look_into(page: Page, url: str) -> list[str]:
     if not await button.evaluate("(one) => one === document.activeElement"):
         found.append("the focus did not return to the button")
     return found
-
-
-async def settled(page: Page) -> None:
-    """Wait until the parts of a page have been loaded and drawn."""
-    await expect(page.locator(".htmx-request")).to_have_count(0)
-    await page.evaluate(
-        "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-    )
 
 
 async def broken_rules(page: Page) -> list[str]:

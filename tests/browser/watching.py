@@ -12,7 +12,7 @@ from typing import Any, Final
 from playwright.async_api import BrowserContext, ConsoleMessage, Page, Request
 
 _CANARY: Final = "__canary"
-_NOTE: Final = """
+NOTES: Final = """
 document.addEventListener("securitypolicyviolation", ({ violatedDirective, blockedURI, sample }) =>
   globalThis.__noteViolation?.(`${violatedDirective} ${blockedURI} ${sample}`));
 globalThis.__shift = { value: 0, of: [] };
@@ -40,7 +40,7 @@ class Watch:
     async def attach(self, context: BrowserContext) -> None:
         """Watch all pages that this context opens from now on."""
         await context.expose_function("__noteViolation", self._violation)
-        await context.add_init_script(_NOTE)
+        await context.add_init_script(NOTES)
         context.on("console", self._console)
         context.on("weberror", lambda error: self._note("script", str(error.error)))
         context.on("request", self._request)
