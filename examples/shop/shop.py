@@ -64,7 +64,8 @@ PATIENT = DLQPolicy(
 )
 
 
-@app.handler("orders", policy=PATIENT, lease=3.0)
+# Letters of a bug are what this shop is for; otherwise the brake would hold them back.
+@app.handler("orders", policy=PATIENT, brake=BrakePolicy(systemic=False), lease=3.0)
 async def charge(order: Order, context: Context) -> None:
     """Take the money."""
     await asyncio.sleep(0.02)

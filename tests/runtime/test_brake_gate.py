@@ -1,6 +1,7 @@
 """The brake at work: what it holds, what it lets die, and what it writes down."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
@@ -11,8 +12,9 @@ from deadletter.core.events import BrakeClosed, BrakeOpened, Buried, Event, Retr
 from deadletter.core.failure import Failure, Retry, Trouble
 from deadletter.core.letter import By
 from deadletter.core.message import Delivery, Message
-from deadletter.runtime.availability import RuntimeContext
-from deadletter.runtime.brake_gate import BrakeGate, cause_of
+from deadletter.runtime.availability import Calls, RuntimeContext
+from deadletter.runtime.brake_gate import BrakeGate, BrakeLog, cause_of
+from deadletter.stores.memory.letters import MemoryLetters
 from deadletter.testing.fakes import START, FakeClock, SeededDice, eventually
 from rig import Rig
 
@@ -259,6 +261,23 @@ async def test_a_worker_that_starts_later_goes_by_what_was_released() -> None:
             assert len(await rig.letters()) == count
 
 
+async def test_an_end_is_written_that_comes_while_the_window_is_being_written() -> None:
+    clock, store = FakeClock(), SlowWindows(clock=FakeClock(), dice=SeededDice())
+    brake = brake_gate(clock, [])
+    log = BrakeLog(brake, store, "orders", calls=Calls(clock), clock=clock)
+    for name in ("a", "b", "c"):
+        brake.failed(DOWN, OSError("down"), delivered(name), Retry(5.0))
+    store.meanwhile = lambda: brake.succeeded("a")
+    clock.advance(60)
+    brake.may_fetch(10, 0)
+    writing = asyncio.create_task(log.run())
+
+    await eventually(lambda: _is_closed(store))
+    writing.cancel()
+
+    assert not brake.is_open
+
+
 async def test_a_worker_that_stops_closes_its_window() -> None:
     rig = Rig()
 
@@ -290,6 +309,24 @@ async def test_without_a_brake_everything_is_buried() -> None:
         await rig.drained("orders")
 
         assert len(await rig.letters()) == 40
+
+
+class SlowWindows(MemoryLetters):
+    """An office in which something happens while the first window is being written."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    async def save_window(self, window: BrakeWindow) -> BrakeWindow:
+        kept = await super().save_window(window)
+        happens, self.meanwhile = self.meanwhile, None
+        if happens is not None:
+            happens()
+        return kept
+
+
+async def _is_closed(store: MemoryLetters) -> bool:
+    found = await store.windows()
+    return bool(found) and found[0].closed_at is not None
 
 
 async def _is_written(rig: Rig) -> bool:

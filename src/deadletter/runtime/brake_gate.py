@@ -300,14 +300,14 @@ class BrakeLog:
         while self._brake_gate.ended:
             await self._save(self._brake_gate.ended[0])
             del self._brake_gate.ended[0]
-        window = self._brake_gate.window
+        taken = window = self._brake_gate.window
         if window is None:
             return
         is_new = self._written is None or self._written.id != window.id
         if window.closed_at is None:
             window = replace(window, seen_at=self._clock.now())
         kept = await self._save(window)
-        self._written = self._brake_gate.window
+        self._written = taken  # not what it has become meanwhile: that is yet to be written
         if self._brake_gate.is_open and (
             kept.release is not None or (is_new and await self._was_released(window))
         ):
