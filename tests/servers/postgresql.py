@@ -6,6 +6,10 @@ from pathlib import Path
 
 from .common import HOST, PASSWORD, Server, program
 
+_WORDS = b"user\0postgres\0database\0postgres\0\0"
+HELLO = struct.pack("!ii", 8 + len(_WORDS), 3 << 16) + _WORDS
+ASKS_FOR_PASSWORD = b"R"  # the first answer; an E says that it is still starting up
+
 
 class PostgreSQL(Server):
     """A cluster of its own; user `postgres`, with a password that is checked."""
@@ -49,7 +53,4 @@ class PostgreSQL(Server):
 
 def is_asked_for_password(server: Server) -> bool:
     """Whether there is somebody who talks like a PostgreSQL that has started."""
-    words = b"user\0postgres\0database\0postgres\0\0"
-    hello = struct.pack("!ii", 8 + len(words), 3 << 16) + words
-    # R asks for the password; an E says that it is still starting up.
-    return server.ask(hello)[:1] == b"R"
+    return server.ask(HELLO)[:1] == ASKS_FOR_PASSWORD

@@ -11,7 +11,7 @@ from .kafka import Kafka
 from .mongodb import MongoDB
 from .nats import Nats
 from .papers import Front, Papers
-from .postgresql import PostgreSQL
+from .postgresql import ASKS_FOR_PASSWORD, HELLO, PostgreSQL
 from .rabbitmq import RabbitMQ
 from .redis import Redis
 
@@ -157,7 +157,11 @@ class SecurePostgreSQL(Secure, PostgreSQL):
     def is_ready(self) -> bool:
         with socket.create_connection((HOST, self.port), 2) as connection:
             connection.sendall(b"\0\0\0\x08\x04\xd2\x16\x2f")  # may we speak TLS?
-            return connection.recv(1) == b"S"
+            if connection.recv(1) != b"S":
+                return False
+            with self.papers.context().wrap_socket(connection, server_hostname=HOST) as secure:
+                secure.sendall(HELLO)
+                return secure.recv(1) == ASKS_FOR_PASSWORD
 
 
 class SecureMongoDB(Secure, MongoDB):
