@@ -18,7 +18,7 @@ from msgspec import Struct
 _STATIC: Final = Path(__file__).parent / "static"
 _STYLES: Final = (
     *("tokens", "base", "shell", "table", "form", "parts"),
-    *("overview", "groups", "letters", "letter", "replays", "queues", "running"),
+    *("chart", "overview", "groups", "letters", "letter", "replays", "queues", "running"),
     "print",
 )
 _SCRIPTS: Final = "js"

@@ -7,7 +7,7 @@ from litestar import Request
 
 from deadletter.ports import Clock
 
-from . import assets, door, overview, undo
+from . import assets, charts, door, overview, undo
 from .assets import load_assets
 from .gate import environment
 from .groups import routes as groups
@@ -32,7 +32,7 @@ def routes() -> list[Any]:
 def open_console(clock: Clock) -> Console:
     """Read templates and files of the console."""
     found = load_assets()
-    names = {"asset": found.url}
+    names = {"asset": found.url, "charts": charts}
     return Console(environment(names), found, Notices(), Undoing(clock), version("deadletter"))
 
 
