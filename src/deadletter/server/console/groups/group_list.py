@@ -6,7 +6,6 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
-from markupsafe import Markup
 from msgspec import Struct
 
 from deadletter.core.access import Identity
@@ -27,7 +26,6 @@ from deadletter.server.console.pages import path_to
 from deadletter.server.context import ServerContext
 
 from . import sentences
-from .sparks import spark
 
 PAGE: Final = 25
 """Groups on one page."""
@@ -87,7 +85,7 @@ class GroupRow(Struct, frozen=True, kw_only=True):
     open: int
     total: int
     share: str  # of all open letters
-    spark: Markup | None  # deaths of the last 24 hours; None where they are not counted
+    hours: tuple[int, ...] | None  # deaths of the last 24 hours; None: they are not counted
     last_seen: datetime
     is_overflow: bool
     is_gone: bool = False  # it is no longer on this page of the list
@@ -148,7 +146,7 @@ async def load_list(
             line,
             opened=opened,
             now=now,
-            drawn=sparks.get(line.fingerprint, (0,) * HOURS) if has_sparks else None,
+            hours=sparks.get(line.fingerprint, (0,) * HOURS) if has_sparks else None,
             versions=versions.get(line.fingerprint, ()),
             is_gone=line.fingerprint not in listed,
         )
@@ -268,7 +266,7 @@ def _row(
     *,
     opened: int,
     now: datetime,
-    drawn: Sequence[int] | None,
+    hours: tuple[int, ...] | None,
     versions: Sequence[str],
     is_gone: bool,
 ) -> GroupRow:
@@ -290,7 +288,7 @@ def _row(
         open=line.open,
         total=line.total,
         share=words.share(line.open, opened),
-        spark=None if drawn is None else spark(drawn),
+        hours=hours,
         last_seen=line.last_seen,
         is_overflow=line.overflow,
         is_gone=is_gone,

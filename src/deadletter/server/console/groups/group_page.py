@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
-from markupsafe import Markup
 from msgspec import Struct
 
 from deadletter.core.access import Identity
@@ -14,14 +13,15 @@ from deadletter.core.grouping import is_overflow, merged_into
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, GroupStatus, LetterHead, State
 from deadletter.core.query import parse
 from deadletter.core.query.ast import All, Node, Op, Term
-from deadletter.core.query.fields import literal
+from deadletter.core.query.fields import instant, literal
 from deadletter.core.query.parse import show
 from deadletter.core.text import cut, many
 from deadletter.office.audit import AuditFilter, latest_entries
-from deadletter.office.deaths import DeathChart, chart_deaths
+from deadletter.office.deaths import DeathChart, Mark, MarkKind, chart_deaths
 from deadletter.office.groups import RuleLine, get_group
 from deadletter.ports import DeathCounting
 from deadletter.server.console import words
+from deadletter.server.console.charts import SERIES, ChartMark, Plot, Series
 from deadletter.server.console.pages import path_to
 from deadletter.server.context import ServerContext
 from deadletter.server.search import Searching
@@ -29,7 +29,6 @@ from deadletter.server.search import Searching
 from . import sentences
 from .common import Common, Texts
 from .fix_panel import FixPanel, judge
-from .sparks import LOOKS, Series, bars
 from .trace import Chunk, chunks_of
 
 Part: TypeAlias = Literal["head", "fixed", "letters", "acts"]
@@ -99,18 +98,13 @@ class ChartRow(Struct, frozen=True, kw_only=True):
 
 
 class Chart(Struct, frozen=True, kw_only=True):
-    """Deaths of a group over time, by version; without `drawn` they are not counted."""
+    """Deaths of a group over time, by version; without a plot they are not counted."""
 
     span: Span
     spans: tuple[tuple[str, str, bool], ...]  # name, path, is the one shown
     url: str
-    drawn: Markup | None
-    story: str
-    peak: str  # the highest bar, in words
-    series: tuple[Series, ...]
-    rows: tuple[ChartRow, ...]
-    since: datetime | None
-    until: datetime | None
+    plot: Plot | None = None
+    rows: tuple[ChartRow, ...] = ()
 
 
 class Rule(Struct, frozen=True, kw_only=True):
@@ -202,12 +196,14 @@ async def load_page(
     context: ServerContext, who: Identity, searching: Searching, group: Group, span: Span | None
 ) -> Page:
     """Return what this person sees of a group."""
-    head, fixed, chart, newest, letters, rules, acts = await asyncio.gather(
+    head, fixed, chart, letters = await asyncio.gather(
         load_head(context, who, group),
         load_fix(context, who, searching, group, at_once=False),
-        load_chart(context, group, span),
-        _newest(context, group),
+        load_chart(context, who, group, span),
         load_letters(searching, group),
+    )
+    newest, rules, acts = await asyncio.gather(
+        _newest(context, group),
         context.office.groups.rules(sources=who.sources),
         load_acts(context, who, group),
     )
@@ -318,48 +314,39 @@ async def load_letters(searching: Searching, group: Group) -> Letters:
     )
 
 
-async def load_chart(context: ServerContext, group: Group, span: Span | None) -> Chart:
+async def load_chart(
+    context: ServerContext, who: Identity, group: Group, span: Span | None
+) -> Chart:
     """Return the deaths of a group; by default in the shortest span that has any."""
     now = context.clock.now()
     shown = span or _span_with(now - group.last_seen)
     url = path_to("groups", group.fingerprint)
     spans = tuple((name, f"{url}?range={name}#deaths-title", name == shown) for name in _SPANS)
     if not isinstance(context.store, DeathCounting):
-        return Chart(
-            span=shown, spans=spans, url=url, drawn=None, story="", peak="", series=(), rows=(),
-            since=None, until=None,
-        )  # fmt: skip
+        return Chart(span=shown, spans=spans, url=url)
     length, step = _SPANS[shown]
+    since = when(floor(int((now - length + step).timestamp()), int(step.total_seconds())))
     chart = await chart_deaths(
         context.store,
         context.clock,
-        since=when(floor(int((now - length + step).timestamp()), int(step.total_seconds()))),
+        since=since,
         step=step,
         by=By.VERSION,
         groups=(group.fingerprint,),
-        most=LOOKS - 1,
+        most=SERIES - 1,
     )
-    series = tuple(_series(chart))
-    story = f"{many(chart.total, 'death')} in the last {_LENGTHS[shown]}"
-    most = max(
-        (sum(numbers) for numbers in zip(*(one.numbers for one in series), strict=True)), default=0
+    marks = await context.office.marks(
+        since=since, sources=(group.source,), owner=who.principal if who.sources else None
     )
-    unit = {300: "in 5 minutes", 3_600: "in an hour"}.get(int(chart.step), "in a day")
-    peak = f"{story}, at most {most:,} {unit}" if most else story
-    if series:
-        story += ": " + ", ".join(f"{one.total:,} in {one.name}" for one in series)
-    return Chart(
-        span=shown,
-        spans=spans,
-        url=url,
-        drawn=bars(series, story),
-        story=story,
-        peak=peak,
-        series=series,
-        rows=tuple(_chart_rows(chart, series, group)),
-        since=chart.since,
-        until=chart.until,
+    plot = Plot(
+        id="by-version",
+        title=f"Deaths of the last {_LENGTHS[shown]} by version",
+        since=since,
+        step=step,
+        series=tuple(_series(chart)),
+        marks=tuple(_marks(marks, group.fingerprint)),
     )
+    return Chart(span=shown, spans=spans, url=url, plot=plot, rows=tuple(_chart_rows(plot, group)))
 
 
 _LENGTHS: Final[dict[Span, str]] = {
@@ -393,40 +380,45 @@ def _series(chart: DeathChart) -> list[Series]:
     found = chart.series()
     return [
         Series(
-            cut(name, sentences.NAME) if name else "no version or others",
-            numbers,
-            look if name else LOOKS,
+            name=cut(name, sentences.NAME) if name else "no version, or others",
+            numbers=numbers,
+            look=look if name else SERIES,
         )
         for look, (name, numbers) in enumerate(found.items(), 1)
     ]
 
 
-def _chart_rows(chart: DeathChart, series: Sequence[Series], group: Group) -> list[ChartRow]:
-    """Return the steps with deaths, latest first, each with a link to letters that died then."""
-    step = timedelta(seconds=chart.step)
+def _marks(marks: Sequence[Mark], name: str) -> list[ChartMark]:
+    """Return what happened at the mailbox; of replays, those of this group."""
+    return [
+        ChartMark(
+            kind=mark.kind.value,
+            at=mark.at,
+            until=mark.until,
+            word=cut(mark.name, 20) if mark.kind is MarkKind.VERSION else mark.kind.value,
+            text=mark.text,
+        )
+        for mark in marks
+        if mark.kind is not MarkKind.REPLAY or name in mark.text
+    ]
+
+
+def _chart_rows(plot: Plot, group: Group) -> list[ChartRow]:
+    """Return the spans with deaths, latest first, each with a link to letters that died then."""
     rows = []
-    for place in range(max((len(one.numbers) for one in series), default=0)):
-        numbers = tuple(one.numbers[place] for one in series)
+    for row in reversed(plot.table):
+        numbers = tuple(n or 0 for n in row.numbers)
         if any(numbers):
-            at = chart.since + place * step
             query = All(
                 (
                     term(group.fingerprint),
-                    Term("dead", Op.GE, (stamp(at),)),
-                    Term("dead", Op.LT, (stamp(at + step),)),
+                    Term("dead", Op.GE, (instant(row.at),)),
+                    Term("dead", Op.LT, (instant(row.until),)),
                 )
             )
             path = path_to("letters", q=show(query))
-            rows.append(ChartRow(at=at, path=path, numbers=numbers, total=sum(numbers)))
-    return rows[::-1][:_MOST_ROWS]
-
-
-_MOST_ROWS: Final = 100
-
-
-def stamp(at: datetime) -> str:
-    """Return a time as searches have it."""
-    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
+            rows.append(ChartRow(at=row.at, path=path, numbers=numbers, total=sum(numbers)))
+    return rows
 
 
 async def _newest(context: ServerContext, group: Group) -> DeadLetter | None:

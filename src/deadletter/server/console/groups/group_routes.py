@@ -42,7 +42,7 @@ async def show_group(
     if group.fingerprint != fp:
         return redirect(path_to("groups", group.fingerprint, range=range or "", part=part or ""))
     if part == "deaths":
-        chart = await load_chart(context, group, range)
+        chart = await load_chart(context, who, group, range)
         return render_part(request, "groups/parts/deaths.html", ChartPart(chart=chart))
     if part is not None:
         found = await load_part(context, who, searching, group, part)
