@@ -336,7 +336,10 @@ async def load_chart(
         most=SERIES - 1,
     )
     marks = await context.office.marks(
-        since=since, sources=(group.source,), owner=who.principal if who.sources else None
+        since=since,
+        until=now,
+        sources=(group.source,),
+        owner=who.principal if who.sources else None,
     )
     plot = Plot(
         id="by-version",
