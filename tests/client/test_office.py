@@ -150,6 +150,7 @@ async def test_groups_are_listed_and_resolved(
         line.fingerprint[:6], GroupStatus.RESOLVED, BY, owner="bea", version="1.9"
     )
     variants = await office.groups.variants(line.fingerprint)
+    versions = await office.groups.versions(line.fingerprint)
     split = await office.groups.split(line.fingerprint, "body.order:1", BY)
     rules = await office.groups.rules()
     undone = await office.groups.undo(split.group, BY)
@@ -157,6 +158,8 @@ async def test_groups_are_listed_and_resolved(
     assert (line.open, line.source) == (3, "orders")
     assert (resolved.status, resolved.owner, resolved.note) == ("resolved", "bea", "because")
     assert variants.letters == 3
+    assert [one.version for one in versions.versions] == ["1.8.0"]
+    assert (versions.fix, versions.since_fix) == ("1.9", 0)
     assert (split.moved, [rule.target for rule in rules]) == (1, [split.group])
     assert (undone.group, undone.moved) == (line.fingerprint, 1)
 

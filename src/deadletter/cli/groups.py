@@ -13,7 +13,7 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.letter import AuditEntry, GroupStatus
 from deadletter.core.query.fields import duration
 from deadletter.core.text import clean
-from deadletter.office.groups import GroupLine, Regrouped
+from deadletter.office.groups import GroupLine, GroupOrder, Regrouped
 from deadletter.office.variants import ValueCount, Variants
 
 from .desk import AtDesk, Desk
@@ -224,6 +224,8 @@ async def groups(
     source: str | None = None,
     status: GroupStatus | None = None,
     all_: Annotated[Flag, Parameter(name="--all")] = False,
+    text: Annotated[str, Parameter(show_default=False)] = "",
+    order: GroupOrder = GroupOrder.LARGEST,
     limit: AtMost = None,
     after: str | None = None,
     desk: AtDesk,
@@ -237,6 +239,8 @@ async def groups(
         source: Only groups of this mailbox.
         status: Only groups with this status.
         all_: Also list groups without open letters, and snoozed and muted groups.
+        text: Only groups whose error, place, code or owner contains this.
+        order: Those with most open letters first, or those with the latest death.
         limit: The most entries to show (default: 25; with --json, all).
         after: Continue a list: the value that the earlier list printed at its end.
     """
@@ -246,7 +250,13 @@ async def groups(
 
         async def read(size: int, after: str | None) -> tuple[Sequence[GroupLine], str | None]:
             page = await office.groups.list(
-                source=source, status=status, everything=all_, limit=size, after=after
+                source=source,
+                status=status,
+                everything=all_,
+                text=text,
+                order=order,
+                limit=size,
+                after=after,
             )
             return page.groups, page.after
 
@@ -265,6 +275,8 @@ async def groups(
     words = ["groups", *(["--source", source] if source else [])]
     words += ["--status", status] if status else []
     words += ["--all"] if all_ else []
+    words += ["--text", text] if text else []
+    words += ["--order", order] if order is not GroupOrder.LARGEST else []
     show_next_page(desk, words, limit, after)
 
 

@@ -18,11 +18,11 @@ from deadletter.core.query.ast import All, Node, Op, Term
 from deadletter.core.query.fields import literal
 from deadletter.core.query.parse import show
 from deadletter.core.query.versions import Seen, compare
-from deadletter.ports import Clock, DeathCounting, LetterStore
+from deadletter.ports import DeathCounting, LetterStore
 
 from .groups import get_group
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EVER: Final = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC))
 _MOST: Final = 1_000  # versions of all mailboxes that are looked at
 _SHOWN: Final = 20  # versions of a group, and newer ones
 _AFTER_FIX: Final = frozenset({GroupStatus.RESOLVED, GroupStatus.REGRESSED})
@@ -65,14 +65,14 @@ class GroupVersions(Struct, frozen=True, kw_only=True):
 
 
 async def group_versions(
-    store: LetterStore, clock: Clock, name: str, *, sources: Sequence[str] = ()
+    store: LetterStore, name: str, *, sources: Sequence[str] = ()
 ) -> GroupVersions:
     """Return the versions in which messages died of a group, and those that came after."""
     group = await get_group(store, name, sources=sources)
     if not isinstance(store, DeathCounting):
         return GroupVersions(group=group.fingerprint, versions=(), is_counted=False)
     deaths = await store.deaths_by_version([group.fingerprint])
-    seen = await store.versions(_EPOCH, clock.now(), limit=_MOST)
+    seen = await store.versions(*_EVER, limit=_MOST)
     return judge_versions(group, deaths, [one for one in seen if one.source == group.source])
 
 

@@ -102,7 +102,7 @@ class Groups:
 
     async def versions(self, name: str, *, sources: Sequence[str] = ()) -> GroupVersions:
         """Return the versions in which messages died of a group, and those that came after."""
-        return await group_versions(self._store, self._clock, name, sources=sources)
+        return await group_versions(self._store, name, sources=sources)
 
     async def set_status(
         self,

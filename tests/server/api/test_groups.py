@@ -157,3 +157,54 @@ async def test_groups_are_counted_by_status_for_those_who_may_see_them(
     assert everything["statuses"]["new"] == 2
     mine = await counts("orders")
     assert (mine["listed"], mine["total"], mine["statuses"]["new"]) == (1, 2, 1)
+
+
+async def test_groups_are_found_by_text_and_listed_latest_first(
+    api: Api, context: ServerContext
+) -> None:
+    for n, text in enumerate(["no rate for CH", "no RATE for NO", "the bank is closed"]):
+        died = timedelta(minutes=9 - n)
+        await context.store.keep([make_letter(n, fingerprint=f"2-{n}", error_text=text, died=died)])
+
+    found = await api.get("/api/v1/groups", params={"text": "Rate", "order": "latest"})
+    wrong = await api.get("/api/v1/groups", params={"order": "oldest"})
+
+    assert [group["fingerprint"] for group in found.json()["groups"]] == ["2-1", "2-0"]
+    assert wrong.status_code == 400
+
+
+async def test_versions_of_a_group_are_told_to_those_who_see_it(
+    guarded_api: Api, guarded: ServerContext, caller: Caller
+) -> None:
+    await guarded.store.keep(
+        [
+            make_letter(1, fingerprint="2-a", version="1.7"),
+            make_letter(2, fingerprint="2-b", version="1.8"),
+        ]
+    )
+
+    mine = await guarded_api.get(
+        "/api/v1/groups/2-a/versions", headers=await caller(Role.READER, "orders")
+    )
+    other = await guarded_api.get(
+        "/api/v1/groups/2-a/versions", headers=await caller(Role.READER, "mails")
+    )
+
+    told = mine.json()
+    assert [one["version"] for one in told["versions"]] == ["1.7"]
+    assert (told["fix"], told["since_fix"]) == ("1.8", 0)
+    assert told["before_fix"] == "group:2-a is:open version:<1.8"
+    assert other.status_code == 404
+
+
+async def test_a_note_is_set_and_removed(api: Api, context: ServerContext) -> None:
+    letter = make_letter()
+    await context.store.keep([letter])
+    path = f"/api/v1/groups/{letter.head.fingerprint}/standing"
+
+    await api.put(path, json={"status": "ongoing", "reason": "looking"})
+    answer = await api.put(path, json={"status": "muted", "reason": "known", "note": ""})
+
+    assert answer.json()["note"] == ""
+    reasons = [entry.reason for entry in await context.store.audit()]
+    assert reasons == ["looking", "known"]

@@ -110,6 +110,16 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/sign-out"): READER,
     ("POST", "/undo/{key}"): OPERATOR,
     # console: groups
+    ("GET", "/groups"): READER,
+    ("GET", "/groups/{fp}"): READER,
+    ("GET", "/groups/dialog"): OPERATOR,
+    ("GET", "/groups/{fp}/dialog"): OPERATOR,
+    ("POST", "/groups/standing"): OPERATOR,
+    ("POST", "/groups/{fp}/standing"): OPERATOR,
+    ("POST", "/groups/merge"): OPERATOR,
+    ("POST", "/groups/{fp}/merge"): OPERATOR,
+    ("POST", "/groups/{fp}/split"): OPERATOR,
+    ("POST", "/groups/{fp}/undo"): OPERATOR,
     # console: letters
     ("GET", "/letters"): READER,
     ("GET", "/letters/sheet"): READER,

@@ -2,4 +2,6 @@
 
 from typing import Any, Final
 
-routes: Final[list[Any]] = []
+from . import act_routes, group_routes, list_routes
+
+routes: Final[list[Any]] = [*list_routes.routes, *group_routes.routes, *act_routes.routes]
