@@ -38,7 +38,6 @@ LONGEST_TEXT: Final = 300  # characters of an error in a row
 _DEEPEST: Final = 20  # pages before this one that the address remembers
 _MOST_TERMS: Final = 5  # counted alone, where all of them together find nothing
 _MOST_VALUES: Final = 8  # of one facet
-_KEYS: Final = {"review": "w", "discard": "d"}
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -214,7 +213,7 @@ def verb_buttons(who: Identity, *, common: bool) -> tuple[VerbButton, ...]:
     for verb in VERBS:
         is_common = State.PENDING in verb.old and verb.role is Role.OPERATOR
         if is_common is common and (verb.role is not Role.ADMIN or who.may(Role.ADMIN)):
-            found.append(VerbButton(verb.name, verb.role, _KEYS.get(verb.name, "")))
+            found.append(VerbButton(verb.name, verb.role, verb.key))
     return tuple(found)
 
 
