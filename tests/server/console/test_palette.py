@@ -14,7 +14,7 @@ from server.console.letters_rig import HOSTILE, fields_of, keep, move
 def places(page: Page) -> dict[str, list[str]]:
     """Return the paths of what was found, by kind."""
     return {
-        group.find("h3").text: [one["href"] for one in group.all("a")]
+        group.find(class_="kind").text: [one["href"] for one in group.all("a")]
         for group in page.all("div", role="group")
     }
 

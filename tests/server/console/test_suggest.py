@@ -95,7 +95,7 @@ async def test_the_help_has_every_field_and_searches_that_work(
 
     page = await browser.get("/help/search")
 
-    names = {row[0].partition(",")[0] for row in page.table("Fields")}
+    names = {row[0].partition(",")[0] for row in page.table("Fields and their values")}
     assert names == set(FIELDS)
     tried = [link for link in page.main.all("a") if link["href"].startswith("/letters")]
     assert len(tried) > len(FIELDS)
