@@ -165,6 +165,22 @@ async def test_a_count_that_costs_is_a_part(browser: Browser, context: ServerCon
     assert (await browser.part(live(page, "count"))).h1 == "60 letters"
 
 
+async def test_what_reads_letters_one_by_one_is_counted_on_request(
+    browser: Browser, context: ServerContext
+) -> None:
+    await keep(context.store, PAGE + 2)
+
+    page = await browser.get("/letters?q=body.order:>0")
+
+    assert len(rows(page)) == PAGE
+    button = page.find("button", hx_target="#count")
+    assert "hx-trigger" not in button.attrs
+    assert (await browser.part(button["hx-get"])).h1 == "52 letters"
+    facets = page.find(id="facets").find("a")
+    assert "hx-trigger" not in facets.attrs
+    assert "Of the newest 52" in (await browser.get(facets["href"])).main.text
+
+
 async def test_facets_narrow_and_exclude(browser: Browser, context: ServerContext) -> None:
     await keep(context.store, 3, version="1.8.0")
     await keep(context.store, 1, first=10, version="1.7.2", error_type="builtins.KeyError")

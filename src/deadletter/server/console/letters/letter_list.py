@@ -82,6 +82,7 @@ class LetterList(Struct, frozen=True, kw_only=True):
     verbs: tuple["VerbButton", ...] = ()  # for letters that nobody has decided about
     more_verbs: tuple["VerbButton", ...] = ()
     is_first: bool = True
+    is_costly: bool = False  # counts and values come on request only
     has_letters: bool = True  # any at all, of mailboxes that this person sees
     facets: "FacetList | None" = None  # on pages that were asked for them
 
@@ -198,6 +199,7 @@ async def load_list(
         verbs=verb_buttons(who, common=True),
         more_verbs=verb_buttons(who, common=False),
         is_first=asked.after is None,
+        is_costly=is_costly(node),
         has_letters=has_letters,
         facets=await load_facets(who, searching, query) if with_facets else None,
     )
