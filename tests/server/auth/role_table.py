@@ -105,7 +105,6 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/search/suggest"): READER,
     ("GET", "/help/search"): READER,
     ("GET", "/palette"): READER,
-    ("GET", "/badges"): READER,
     # console: letter
     # console: replays
     # console: overview, audit, report

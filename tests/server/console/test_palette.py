@@ -1,14 +1,13 @@
-"""The palette and the badges: go to anything, and count while a page is open."""
+"""The palette: go to anything by a few characters of it."""
 
 import pytest
 
 from deadletter.core.access import Role
-from deadletter.core.letter import State
 from deadletter.server.console.screens import SCREENS
 from deadletter.server.context import ServerContext
 from html_pages import Page
 from server.console.conftest import Browser, SignedIn
-from server.console.letters_rig import HOSTILE, fields_of, keep, move
+from server.console.letters_rig import HOSTILE, fields_of, keep
 
 
 def places(page: Page) -> dict[str, list[str]]:
@@ -95,30 +94,3 @@ async def test_the_palette_is_a_page_as_well(browser: Browser, context: ServerCo
     found = await browser.submit(page.form(action="/palette"), q=id_[:8])
 
     assert f"/letters/{id_}" in found.main.all("a")[0]["href"]
-
-
-async def test_badges_count_while_a_page_is_open(browser: Browser, context: ServerContext) -> None:
-    page = await browser.get("/letters")
-    path = page.find("dlq-badges")["hx-get"]
-    ids = await keep(context.store, 3)
-    await move(context.store, ids[:1], State.CLOSED)
-
-    part = await browser.part(path)
-
-    assert path == "/badges?screen=letters"
-    assert part.find(id="badge-letters").text == "2"
-    assert part.find(id="badge-groups").text == "1"
-    assert part.find("dlq-badges")["data-alarm"] == "1"
-    assert part.find("a", aria_current="page")["href"] == "/letters"
-    assert browser.last is not None
-    await browser.part(path, status=304, **{"hx-ptag": browser.last.headers["hx-ptag"]})
-
-
-async def test_badges_of_limited_callers_count_their_mailboxes(
-    guarded: ServerContext, signed_in: SignedIn
-) -> None:
-    await keep(guarded.store, 3)
-    await keep(guarded.store, 1, first=9, source="mails")
-    reader = await signed_in(Role.READER, "mails")
-
-    assert (await reader.part("/badges")).find(id="badge-letters").text == "1"

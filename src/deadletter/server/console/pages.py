@@ -134,7 +134,13 @@ def viewer_of(request: Request[Any, Any, Any]) -> Viewer:
 
 
 async def render_page(
-    request: Request[Any, Any, Any], template: str, page: Struct, about: About, *, status: int = 200
+    request: Request[Any, Any, Any],
+    template: str,
+    page: Struct,
+    about: About,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
 ) -> Response[bytes]:
     """Return a whole page with everything around it."""
     context: ServerContext = request.app.state.context
@@ -143,7 +149,9 @@ async def render_page(
         badges = await load_badges(context, viewer.who)
     except BackendError:  # the page itself says what is wrong
         badges = Badges()
-    return bare_page(request, template, page, about, viewer=viewer, badges=badges, status=status)
+    return bare_page(
+        request, template, page, about, viewer=viewer, badges=badges, status=status, headers=headers
+    )
 
 
 def bare_page(

@@ -1,5 +1,4 @@
 // The entry of the console's scripts: security first, then the elements.
-import "./badges.js";
 import "./clip.js";
 import "./dialog.js";
 import "./keys.js";
