@@ -30,9 +30,8 @@ from . import health
 from .api import archive, audit, deaths, events, groups, letters, moves, queues, replays, triage
 from .auth import routes as auth
 from .console import routes as console
-from .console.pages import Console
 from .console.problems import page_handlers
-from .console.routes import note_start, open_console
+from .console.routes import close_console, note_start, open_console
 from .context import ServerContext
 from .idempotency import answers_of, middleware, replayed_answer
 from .problems import HANDLERS, MEDIA_TYPE, AnswerInstead, problem_of
@@ -129,7 +128,6 @@ def build(context: ServerContext) -> Litestar:
     live = Live(context.store)
     queue_routes, lifespans = queue_server_routes(context)
     with_console = context.settings.serve.console == "on"
-    console_ = open_console(context.clock) if with_console else None
     app = Litestar(
         route_handlers=[
             *routes(),
@@ -138,8 +136,14 @@ def build(context: ServerContext) -> Litestar:
             *queue_routes,
             *([_pages()] if with_console else []),
         ],
-        lifespan=[_lifespan(sender, sending, live, console_), *lifespans],
-        state=State({"context": context, "answers": answers_of(context), "console": console_}),
+        lifespan=[_lifespan(sender, sending, live), *lifespans],
+        state=State(
+            {
+                "context": context,
+                "answers": answers_of(context),
+                "console": open_console(context.clock) if with_console else None,
+            }
+        ),
         dependencies={
             "context": Provide(lambda: context, sync_to_thread=False),
             "sender": Provide(lambda: sender, sync_to_thread=False),
@@ -151,6 +155,7 @@ def build(context: ServerContext) -> Litestar:
         response_class=Json,
         before_send=[security_headers],
         request_max_body_size=context.settings.serve.body_limit,
+        on_shutdown=[close_console] if with_console else [],
         openapi_config=None,
         logging_config=None,
     )
@@ -186,17 +191,13 @@ async def _before(request: Request[Any, Any, Any]) -> Response[bytes] | None:
     return await replayed_answer(request)
 
 
-def _lifespan(
-    sender: ReplaySender, sending: KeptAlive, live: Live, console_: Console | None
-) -> Lifespan:
+def _lifespan(sender: ReplaySender, sending: KeptAlive, live: Live) -> Lifespan:
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
         try:
             async with sending:
                 yield
         finally:
-            if console_ is not None:
-                await console_.errands.close()
             await live.close()
             await sender.close()
 
