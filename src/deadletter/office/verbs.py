@@ -48,6 +48,7 @@ class Verb(Struct, frozen=True, kw_only=True):
     danger: str = ""  # what people confirm first; {} is replaced by "3 letters"
     late_outcome: str = ""  # if it takes letters that wait for an outcome: what a late one does
     takes_waiting_search: bool = False  # the search is:replaying includes such letters
+    key: str = ""  # of its shortcut in lists of letters
 
     @property
     def line(self) -> str:
@@ -101,6 +102,7 @@ REVIEW: Final = Verb(
     new=State.REVIEWED,
     opposite="reopen",
     reason="What you found",
+    key="w",
 )
 CLOSE: Final = Verb(
     name="close",
@@ -129,6 +131,7 @@ DISCARD: Final = Verb(
     opposite="restore",
     danger="discard {}",
     late_outcome="A letter whose copy fails later is reopened.",
+    key="d",
 )
 RESTORE: Final = Verb(
     name="restore",

@@ -44,9 +44,8 @@ from .api import (
 )
 from .auth import routes as auth
 from .console import routes as console
-from .console.pages import Console
 from .console.problems import page_handlers
-from .console.routes import note_start, open_console
+from .console.routes import close_console, note_start, open_console
 from .context import ServerContext
 from .idempotency import answers_of, middleware, replayed_answer
 from .problems import HANDLERS, MEDIA_TYPE, AnswerInstead, problem_of
@@ -147,7 +146,6 @@ def build(context: ServerContext) -> Litestar:
     live = Live(context.store)
     queue_routes, lifespans = queue_server_routes(context)
     with_console = context.settings.serve.console == "on"
-    console_ = open_console(context.clock) if with_console else None
     app = Litestar(
         route_handlers=[
             *routes(),
@@ -156,8 +154,14 @@ def build(context: ServerContext) -> Litestar:
             *queue_routes,
             *([_pages()] if with_console else []),
         ],
-        lifespan=[_lifespan(sender, sending, live, console_), *lifespans],
-        state=State({"context": context, "answers": answers_of(context), "console": console_}),
+        lifespan=[_lifespan(sender, sending, live), *lifespans],
+        state=State(
+            {
+                "context": context,
+                "answers": answers_of(context),
+                "console": open_console(context.clock) if with_console else None,
+            }
+        ),
         dependencies={
             "context": Provide(lambda: context, sync_to_thread=False),
             "sender": Provide(lambda: sender, sync_to_thread=False),
@@ -169,6 +173,7 @@ def build(context: ServerContext) -> Litestar:
         response_class=Json,
         before_send=[security_headers],
         request_max_body_size=context.settings.serve.body_limit,
+        on_shutdown=[close_console] if with_console else [],
         openapi_config=None,
         logging_config=None,
     )
@@ -204,9 +209,7 @@ async def _before(request: Request[Any, Any, Any]) -> Response[bytes] | None:
     return await replayed_answer(request)
 
 
-def _lifespan(
-    sender: ReplaySender, sending: KeptAlive, live: Live, console_: Console | None
-) -> Lifespan:
+def _lifespan(sender: ReplaySender, sending: KeptAlive, live: Live) -> Lifespan:
     @asynccontextmanager
     async def lifespan(app: Litestar) -> AsyncIterator[None]:
         try:
@@ -214,8 +217,6 @@ def _lifespan(
                 yield
         finally:
             await upkeep_of(app.state).close()
-            if console_ is not None:
-                await console_.errands.close()
             await live.close()
             await sender.close()
 

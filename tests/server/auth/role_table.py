@@ -134,7 +134,6 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/search/suggest"): READER,
     ("GET", "/help/search"): READER,
     ("GET", "/palette"): READER,
-    ("GET", "/badges"): READER,
     # console: letter
     ("GET", "/letters/{id}"): READER,
     ("GET", "/letters/{id}/older"): READER,

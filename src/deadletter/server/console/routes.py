@@ -3,7 +3,7 @@
 from importlib.metadata import version
 from typing import Any, Final
 
-from litestar import Request
+from litestar import Litestar, Request
 
 from deadletter.ports import Clock
 
@@ -45,6 +45,12 @@ def open_console(clock: Clock) -> Console:
         Fresh(clock),
         version("deadletter"),
     )
+
+
+async def close_console(app: Litestar) -> None:
+    """End what goes on in the server for pages, after the step that is under way."""
+    console: Console = app.state.console
+    await console.errands.close()
 
 
 def note_start(request: Request[Any, Any, Any]) -> None:

@@ -201,7 +201,8 @@ def _left_alone(verb: Verb, found: StateCounts) -> tuple[str, ...]:
     if found.states is None:
         return (f"Only letters that are {verb.states} are changed.",)
     sentences = []
-    for state, count in found.states.items():
+    for state in State:
+        count = found.states.get(state, 0)
         if state in verb.old or not count:
             continue
         sentences.append(f"{count:,} {'is' if count == 1 else 'are'} {state}")

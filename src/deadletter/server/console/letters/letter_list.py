@@ -38,7 +38,6 @@ LONGEST_TEXT: Final = 300  # characters of an error in a row
 _DEEPEST: Final = 20  # pages before this one that the address remembers
 _MOST_TERMS: Final = 5  # counted alone, where all of them together find nothing
 _MOST_VALUES: Final = 8  # of one facet
-_KEYS: Final = {"review": "w", "discard": "d"}
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -83,6 +82,7 @@ class LetterList(Struct, frozen=True, kw_only=True):
     verbs: tuple["VerbButton", ...] = ()  # for letters that nobody has decided about
     more_verbs: tuple["VerbButton", ...] = ()
     is_first: bool = True
+    is_costly: bool = False  # counts and values come on request only
     has_letters: bool = True  # any at all, of mailboxes that this person sees
     facets: "FacetList | None" = None  # on pages that were asked for them
 
@@ -199,6 +199,7 @@ async def load_list(
         verbs=verb_buttons(who, common=True),
         more_verbs=verb_buttons(who, common=False),
         is_first=asked.after is None,
+        is_costly=is_costly(node),
         has_letters=has_letters,
         facets=await load_facets(who, searching, query) if with_facets else None,
     )
@@ -214,7 +215,7 @@ def verb_buttons(who: Identity, *, common: bool) -> tuple[VerbButton, ...]:
     for verb in VERBS:
         is_common = State.PENDING in verb.old and verb.role is Role.OPERATOR
         if is_common is common and (verb.role is not Role.ADMIN or who.may(Role.ADMIN)):
-            found.append(VerbButton(verb.name, verb.role, _KEYS.get(verb.name, "")))
+            found.append(VerbButton(verb.name, verb.role, verb.key))
     return tuple(found)
 
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from deadletter.core.errors import QueryError
 from deadletter.core.query import All, Any, Node, parse, sealed, show
-from deadletter.core.query.fields import nearest
+from deadletter.core.query.fields import field_called, nearest
 from deadletter.server.console.pages import path_to
 
 DEFAULT: Final = "is:open"
@@ -79,13 +79,21 @@ def mistake_in(query: str, error: QueryError) -> Mistake:
     token = found[0] if found else ""
     instead = _instead(query, at)
     return Mistake(
-        text=error.text,
+        text=_sentence(error.text),
         before=query[:at],
         token=token,
         rest=query[at + len(token) :],
         instead=instead,
         instead_path=list_path(instead) if instead else "",
     )
+
+
+def _sentence(text: str) -> str:
+    """Return a text as a sentence; the name of a field at its start stays as it is."""
+    found = _NAME.match(text)
+    if found is None or field_called(found[0].partition(".")[0]) is None:
+        text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def _instead(query: str, at: int) -> str:
