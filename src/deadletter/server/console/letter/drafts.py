@@ -41,7 +41,7 @@ class DraftForm(Struct, frozen=True, kw_only=True):
 
     revision: int
     body: str = ""
-    form: str = KEEP
+    encoding: str = KEEP
     content_type: str = ""
     key: str = ""
     header_was: _Many = ()
@@ -71,7 +71,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     content_type: str
     key: str
     headers: tuple[HeaderField, ...]
-    left_out: int = 0  # headers that are too many or too long for a form
+    left_out: int = 0  # headers that are too many, too long or too odd for a form
 
     @property
     def base(self) -> str:
@@ -106,7 +106,7 @@ def typed_draft(form: DraftForm, message: Message) -> Draft:
     """Return what was typed, as a form shows it again."""
     rows = zip(form.header_was, form.header_name, form.header_value, form.header_form, strict=False)
     headers = [_again(*row) for row in rows]
-    kind, body = _shown_again(form.form, _newlines(form.body))
+    kind, body = _shown_again(form.encoding, _newlines(form.body))
     return Draft(
         body=body,
         form=kind,
@@ -296,7 +296,7 @@ def _shown_headers(headers: Headers) -> tuple[tuple[HeaderField, ...], int]:
             continue
         form, text = _shown_value(value)
         room -= weight(clean(name)) + weight(text) + 400
-        if len(fields) >= MOST_HEADERS or room < 0:
+        if not name or len(fields) >= MOST_HEADERS or room < 0:
             left_out += 1
             continue
         fields.append(HeaderField(was=was, name=clean(name), value=text, form=form))
