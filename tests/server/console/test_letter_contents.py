@@ -127,7 +127,7 @@ async def test_scripts_get_revealed_contents_as_a_part(
 
     part = await browser.submit(page.form(button="Reveal"), hx=True)
     forms = part.form(button="pretty")
-    hexed = await browser.post(forms.action, hx=True, **{**forms.values, "form": "hex"})
+    hexed = await browser.post(forms.action, hx=True, **{**forms.values, "shape": "hex"})
 
     assert part.find(id="contents").text.startswith("Body not masked")
     assert "hunter2" in part.html

@@ -391,6 +391,17 @@ def test_odd_characters_of_json_are_escaped_and_those_of_text_are_base64() -> No
     assert as_text.form == "base64"
 
 
+def test_odd_characters_stay_as_they_are_when_something_else_is_edited() -> None:
+    body = '{"a": 1, "b": "x\u202ey\U000e0041", "c": "\\u200b"}'.encode()
+    one = message(body)
+    shown = draft_of(one).body
+    new = r'"\\u202e"'  # a backslash and five characters
+
+    typed = typed_draft(as_sent(one, body=shown.replace("1", new, 1)), one)
+
+    assert changes_of(typed, one).body == body.replace(b"1", new.encode(), 1)
+
+
 def test_untouched_fields_are_those_of_the_other_edit() -> None:
     before, now = message(b"old", key="k"), message(b"theirs", key="k")
     form = as_sent(before, key="mine")

@@ -50,7 +50,9 @@ async def test_the_beginning_of_an_id_is_enough(browser: Browser, context: Serve
     assert letter.id in page.main.text
 
 
-@pytest.mark.parametrize("part", ["head", "body", "lines", "headers", "trace", "story", "near"])
+@pytest.mark.parametrize(
+    "part", ["head", "contents", "body", "lines", "headers", "trace", "story", "near"]
+)
 async def test_every_part_is_what_the_page_has(
     browser: Browser, context: ServerContext, part: str
 ) -> None:

@@ -55,9 +55,13 @@ class NoteForm(Struct, frozen=True, kw_only=True):
 
 
 class RevealForm(Struct, frozen=True, kw_only=True):
-    """The form that shows what is masked."""
+    """
+    The form that shows what is masked.
 
-    form: Form = Form.PRETTY
+    No field is named `form`: scripts would find it in place of the form.
+    """
+
+    shape: Form = Form.PRETTY
     start: int = 0
     headers: int = 0
     original: bool = False
@@ -228,7 +232,7 @@ async def reveal_contents(
     letter = await context.office.letters.get(id, sources=who.sources)
     await reveal(context.store, letter, who.by())
     view = View(
-        form=form.form,
+        form=form.shape,
         start=form.start,
         headers=form.headers,
         original=form.original,

@@ -6,6 +6,7 @@ keeps its bytes. Browsers change line breaks, and pages spell out odd characters
 """
 
 import json
+import re
 from base64 import b64decode, encodebytes
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -270,13 +271,31 @@ def _body(typed: Draft, shown: Draft, message: Message) -> bytes | UnsetType:
         problem = _json_problem(typed.body) if typed.form == JSON else ""
         if problem:
             raise ValueError(f"{problem} Correct it, or save it as text.")
-        text = typed.body
-        if typed.form == shown.form and text == shown.body:
-            return UNSET
+        text = _unescaped(typed.body, message.body) if typed.form == JSON else typed.body
         if b"\r\n" in message.body and _as_lines(message.body) is not None:
             text = text.replace("\n", "\r\n")
         body = text.encode("utf-8", "surrogatepass")
     return UNSET if body == message.body else body
+
+
+_ESCAPES: Final = re.compile(r"(?<!\\)((?:\\\\)*)((?:\\u[0-9a-f]{4})+)")
+
+
+def _unescaped(text: str, before: bytes) -> str:
+    """Return JSON with those characters as they were that only the form has escaped."""
+    old = _as_lines(before) or ""
+    if is_plain(old):
+        return text
+    escapes = {clean_json(one): one for one in set(old) if not is_plain(one)}
+    ours = {escape: one for escape, one in escapes.items() if escape not in old}
+
+    def restored(found: re.Match[str]) -> str:
+        run = found[2]
+        for escape, one in ours.items():
+            run = run.replace(escape, one)
+        return found[1] + run
+
+    return _ESCAPES.sub(restored, text)
 
 
 def _named(typed: str, shown: str) -> str | UnsetType | None:

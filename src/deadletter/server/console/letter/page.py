@@ -166,7 +166,7 @@ async def show_letter(
     original: Annotated[bool, QueryParameter()] = False,
     in_: InSearch = "",
     part: Annotated[
-        Literal["head", "body", "lines", "headers", "trace", "story", "near"] | None,
+        Literal["head", "contents", "body", "lines", "headers", "trace", "story", "near"] | None,
         QueryParameter(),
     ] = None,
 ) -> Response[bytes]:
