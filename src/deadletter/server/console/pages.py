@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from deadletter.core.access import Identity, Role
 from deadletter.core.errors import BackendError
+from deadletter.core.text import spelled
 from deadletter.server.auth.authenticator import LOCAL, Caller
 from deadletter.server.auth.hosts import PAGES, POLICY
 from deadletter.server.auth.masks import mask
@@ -257,9 +258,13 @@ def is_partial(request: Request[Any, Any, Any]) -> bool:
 
 def path_to(*parts: str, **query: str) -> str:
     """Return a path of this server, with everything in it percent-encoded."""
-    path = "/" + "/".join(quote(part, safe="") for part in parts)
-    words = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items() if value)
+    path = "/" + "/".join(_quoted(part) for part in parts)
+    words = "&".join(f"{name}={_quoted(value)}" for name, value in query.items() if value)
     return f"{path}?{words}" if words else path
+
+
+def _quoted(text: str) -> str:
+    return quote(spelled(text), safe="")  # searches find lone surrogates spelled out
 
 
 def own_path(shown: str) -> str:

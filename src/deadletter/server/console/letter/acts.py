@@ -10,7 +10,6 @@ from msgspec import Meta, Struct
 from deadletter.core.access import Identity, Role
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import LetterHead, State
-from deadletter.core.query.parse import MAX_TEXT
 from deadletter.office.letters import LONGEST_NOTE
 from deadletter.office.triage.layout import Form
 from deadletter.office.verbs import BY_NAME, VERBS, Verb
@@ -34,7 +33,7 @@ from deadletter.server.context import Here, ServerContext, Who
 from deadletter.server.search import Id, Searches
 
 from .bounds import shortened
-from .page import AT_ONCE, SHORT, InSearch, View, about_letter, load_letter
+from .page import AT_ONCE, SHORT, InSearch, View, about_letter, kept_search, load_letter
 
 _LONGEST_REASON: Final = 4_000
 _TYPED: Final = 6  # characters of an id that confirm a purge
@@ -56,9 +55,13 @@ class NoteForm(Struct, frozen=True, kw_only=True):
 
 
 class RevealForm(Struct, frozen=True, kw_only=True):
-    """The form that shows what is masked."""
+    """
+    The form that shows what is masked.
 
-    form: Form = Form.PRETTY
+    No field is named `form`: scripts would find it in place of the form.
+    """
+
+    shape: Form = Form.PRETTY
     start: int = 0
     headers: int = 0
     original: bool = False
@@ -229,12 +232,12 @@ async def reveal_contents(
     letter = await context.office.letters.get(id, sources=who.sources)
     await reveal(context.store, letter, who.by())
     view = View(
-        form=form.form,
+        form=form.shape,
         start=form.start,
         headers=form.headers,
         original=form.original,
         reveal=True,
-        query=in_[:MAX_TEXT],
+        query=kept_search(in_),
     )
     page = await searching.look(load_letter(context, who, letter, view))
     if is_partial(request):

@@ -15,7 +15,7 @@ from deadletter.office.view import header_text
 
 from .bounds import shortened, weight
 
-HEADERS: Final = 50  # on one page
+HEADERS: Final = 25  # on one page
 _LARGEST: Final = 120_000  # bytes of HTML that the lines of a body may take
 _OF_LINE: Final = 48  # ...each about this many besides its text
 _VALUE: Final = 500  # bytes of a header on a page
@@ -89,7 +89,7 @@ def _rows(found: BodySlice) -> list[BodyRow]:
     open_: list[bool] = []  # for each bracket that is open, whether it folds
     for line in found.lines:
         is_open = line.kind in _OPENING and line.text in {"{", "["}
-        folds = is_open and line.fold and bool(line.members)
+        folds = is_open and line.fold and bool(line.members) and line.depth > 0
         closes = 0
         if is_open:
             open_.append(folds)

@@ -6,6 +6,7 @@ keeps its bytes. Browsers change line breaks, and pages spell out odd characters
 """
 
 import json
+import re
 from base64 import b64decode, encodebytes
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -41,7 +42,7 @@ class DraftForm(Struct, frozen=True, kw_only=True):
 
     revision: int
     body: str = ""
-    form: str = KEEP
+    encoding: str = KEEP
     content_type: str = ""
     key: str = ""
     header_was: _Many = ()
@@ -71,7 +72,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     content_type: str
     key: str
     headers: tuple[HeaderField, ...]
-    left_out: int = 0  # headers that are too many or too long for a form
+    left_out: int = 0  # headers that are too many, too long or too odd for a form
 
     @property
     def base(self) -> str:
@@ -106,7 +107,7 @@ def typed_draft(form: DraftForm, message: Message) -> Draft:
     """Return what was typed, as a form shows it again."""
     rows = zip(form.header_was, form.header_name, form.header_value, form.header_form, strict=False)
     headers = [_again(*row) for row in rows]
-    kind, body = _shown_again(form.form, _newlines(form.body))
+    kind, body = _shown_again(form.encoding, _newlines(form.body))
     return Draft(
         body=body,
         form=kind,
@@ -270,13 +271,31 @@ def _body(typed: Draft, shown: Draft, message: Message) -> bytes | UnsetType:
         problem = _json_problem(typed.body) if typed.form == JSON else ""
         if problem:
             raise ValueError(f"{problem} Correct it, or save it as text.")
-        text = typed.body
-        if typed.form == shown.form and text == shown.body:
-            return UNSET
+        text = _unescaped(typed.body, message.body) if typed.form == JSON else typed.body
         if b"\r\n" in message.body and _as_lines(message.body) is not None:
             text = text.replace("\n", "\r\n")
         body = text.encode("utf-8", "surrogatepass")
     return UNSET if body == message.body else body
+
+
+_ESCAPES: Final = re.compile(r"(?<!\\)((?:\\\\)*)((?:\\u[0-9a-f]{4})+)")
+
+
+def _unescaped(text: str, before: bytes) -> str:
+    """Return JSON with those characters as they were that only the form has escaped."""
+    old = _as_lines(before) or ""
+    if is_plain(old):
+        return text
+    escapes = {clean_json(one): one for one in set(old) if not is_plain(one)}
+    ours = {escape: one for escape, one in escapes.items() if escape not in old}
+
+    def restored(found: re.Match[str]) -> str:
+        run = found[2]
+        for escape, one in ours.items():
+            run = run.replace(escape, one)
+        return found[1] + run
+
+    return _ESCAPES.sub(restored, text)
 
 
 def _named(typed: str, shown: str) -> str | UnsetType | None:
@@ -296,7 +315,7 @@ def _shown_headers(headers: Headers) -> tuple[tuple[HeaderField, ...], int]:
             continue
         form, text = _shown_value(value)
         room -= weight(clean(name)) + weight(text) + 400
-        if len(fields) >= MOST_HEADERS or room < 0:
+        if not name or len(fields) >= MOST_HEADERS or room < 0:
             left_out += 1
             continue
         fields.append(HeaderField(was=was, name=clean(name), value=text, form=form))

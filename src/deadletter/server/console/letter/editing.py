@@ -35,7 +35,7 @@ from .drafts import (
     typed_draft,
     with_blanks,
 )
-from .page import SHORT, InSearch
+from .page import SHORT, InSearch, kept_search
 
 _LARGEST: Final = 4 * 1024 * 1024  # bytes of the form
 _CHANGES: Final = 60_000  # bytes of HTML
@@ -219,7 +219,7 @@ def _page(
     can_edit = head.state in OPEN
     if not can_edit:
         problem = f"This letter is {head.state}: only open letters can be edited. Reopen it first."
-    came = {"in": query}
+    came = {"in": kept_search(query)}
     return EditPage(
         id=head.id,
         short=head.id[:SHORT],

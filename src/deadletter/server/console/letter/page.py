@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, TypeAlias
+from urllib.parse import quote
 
 from litestar import Request, Response, get
 from litestar.params import QueryParameter
@@ -20,7 +21,6 @@ from deadletter.core.letter import (
     State,
     sources_of,
 )
-from deadletter.core.query.parse import MAX_TEXT
 from deadletter.core.text import attempts_of, many
 from deadletter.intake.dialects import origin_of
 from deadletter.office.audit import AuditFilter
@@ -31,7 +31,14 @@ from deadletter.office.verbs import VERBS, Verb
 from deadletter.office.view import tell
 from deadletter.server.auth.guards import needs
 from deadletter.server.console import words
-from deadletter.server.console.pages import About, bare_page, path_to, render_page, render_part
+from deadletter.server.console.pages import (
+    LONGEST,
+    About,
+    bare_page,
+    path_to,
+    render_page,
+    render_part,
+)
 from deadletter.server.context import Here, ServerContext, Who
 from deadletter.server.search import Id, Searches
 
@@ -51,7 +58,7 @@ _DELETIONS: Final = frozenset({"purge", "expire"})
 InSearch: TypeAlias = Annotated[
     str,
     QueryParameter(
-        name="in", max_length=MAX_TEXT, description="The search that the letter was found by."
+        name="in", max_length=LONGEST, description="The search that the letter was found by."
     ),
 ]
 
@@ -159,13 +166,18 @@ async def show_letter(
     original: Annotated[bool, QueryParameter()] = False,
     in_: InSearch = "",
     part: Annotated[
-        Literal["head", "body", "lines", "headers", "trace", "story", "near"] | None,
+        Literal["head", "contents", "body", "lines", "headers", "trace", "story", "near"] | None,
         QueryParameter(),
     ] = None,
 ) -> Response[bytes]:
     """Show a letter, or one part of its page."""
     view = View(
-        form=form, start=start, headers=first, attempt=attempt, original=original, query=in_
+        form=form,
+        start=start,
+        headers=first,
+        attempt=attempt,
+        original=original,
+        query=kept_search(in_),
     )
     try:
         letter = await context.office.letters.get(id, sources=who.sources)
@@ -265,6 +277,11 @@ def _error(head: LetterHead) -> tuple[str, str]:
     if not name and not text:
         return shortened(head.reason_text or head.reason, 600), ""
     return name, text
+
+
+def kept_search(text: str) -> str:
+    """Return a search for the links of a page; nothing if it would fill them."""
+    return text if len(quote(text)) <= LONGEST else ""
 
 
 def _sentence(head: LetterHead) -> str:
