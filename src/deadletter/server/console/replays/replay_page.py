@@ -51,6 +51,7 @@ _SHOWN: Final[dict[str, tuple[str, tuple[Outcome, ...]]]] = {
     "waiting": ("To be sent", (Outcome.PLANNED, Outcome.WAITING)),
     "out": ("Left out", (Outcome.SKIPPED, Outcome.REFUSED, Outcome.HELD)),
 }
+_KINDS: Final = ("ready", "caution", "ask", "left", "never")
 _PER_SEARCH: Final = 50
 _SAMPLES: Final = 5
 _ENDED: Final = frozenset({CampaignState.DONE, CampaignState.CANCELLED})
@@ -235,7 +236,7 @@ async def _plan(
         care, expected, campaign.rate, keyed=is_keyed, reports=not campaign.through
     )
     return {
-        "verdicts": tuple(rows),
+        "verdicts": tuple(sorted(rows, key=lambda row: _KINDS.index(row.kind))),
         "targets": tuple(plan_of(campaign).targets.items()),
         "words": words,
         "cautions": await cautions_of(context, campaign),
