@@ -75,7 +75,7 @@ class VerdictRow(Struct, frozen=True, kw_only=True):
 class StageRow(Struct, frozen=True, kw_only=True):
     """One step of the ladder in words."""
 
-    state: str  # done, current, ahead, halted
+    state: str  # done, current, ahead, paused, halted
     title: str
     told: str
     sent: int
@@ -279,10 +279,7 @@ def stage_rows(campaign: Campaign, progress: ReplayProgress) -> tuple[StageRow, 
         return _ahead(campaign.care, progress.total)
     allowed = sentences.percent(campaign.care.share)
     rows = []
-    for stage in progress.stages:
-        state: str = stage.state
-        if stage.state is StageState.CURRENT and campaign.state is CampaignState.PAUSED:
-            state = "halted"
+    for stage, state in zip(progress.stages, _states(campaign, progress), strict=True):
         told = []
         if stage.handled is not None and stage.failed is not None and stage.sent:
             told.append(f"{stage.handled:,} handled, {stage.failed:,} failed")
@@ -304,6 +301,20 @@ def stage_rows(campaign: Campaign, progress: ReplayProgress) -> tuple[StageRow, 
             )
         )
     return tuple(rows)
+
+
+def _states(campaign: Campaign, progress: ReplayProgress) -> list[str]:
+    """Return the state of each step; a replay that stopped by itself did after the last sent."""
+    states: list[str] = [one.state.value for one in progress.stages]
+    if campaign.state is not CampaignState.PAUSED or not progress.step:
+        return states
+    now = progress.step - 1
+    is_halted = progress.pause is not None and progress.pause.by_itself
+    if is_halted and now and not progress.stages[now].sent:
+        states[now - 1 : now + 1] = ["halted", "ahead"]
+    else:
+        states[now] = "halted" if is_halted else "paused"
+    return states
 
 
 def _ahead(care: Care, total: int) -> tuple[StageRow, ...]:
@@ -336,6 +347,7 @@ async def _outcomes(
     tabs = []
     for name, (title, outcomes) in _SHOWN.items():
         count = sum(counts.get(one, 0) for one in outcomes or Outcome)
+        count = page.size if name == "all" else count
         if count or name in {"all", shown}:
             query = "" if name == "all" else name
             path = path_to("replays", campaign.id, outcome=query)
