@@ -278,6 +278,7 @@ def stage_rows(campaign: Campaign, progress: ReplayProgress) -> tuple[StageRow, 
     if campaign.state is CampaignState.PLANNED:
         return _ahead(campaign.care, progress.total)
     allowed = sentences.percent(campaign.care.share)
+    is_resumed = progress.began_again_at is not None and campaign.care.in_steps
     rows = []
     for stage, state in zip(progress.stages, _states(campaign, progress), strict=True):
         told = []
@@ -294,7 +295,9 @@ def stage_rows(campaign: Campaign, progress: ReplayProgress) -> tuple[StageRow, 
         rows.append(
             StageRow(
                 state=state,
-                title=_title(stage.after, stage.until, progress.total),
+                title=_title(stage.after, stage.until, progress.total)
+                if stage.after or not is_resumed
+                else f"{stage.until:,} before",
                 told=", ".join(told) or f"{many(stage.size, 'letter')}, not yet",
                 sent=stage.sent,
                 size=stage.size,
