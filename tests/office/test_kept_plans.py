@@ -282,3 +282,53 @@ async def test_a_server_judges_plans_that_others_left_behind(
 
     await eventually(is_judged)
     await sender.close()
+
+
+async def test_two_servers_judge_a_plan_together_and_count_each_letter_once(
+    engine: Engine, store: LetterStore, replay: Replay
+) -> None:
+    campaign = await frozen(store, replay, make_letters(5 * SLICE))
+    servers = [
+        ReplaySender(replay, engine.ledger, name, clock=SystemClock(), observe=lambda event: None)
+        for name in ("a", "b")
+    ]
+
+    await asyncio.gather(*(one.judge(campaign.id) for one in servers))
+    await asyncio.gather(*(one.adopt_plans() for one in servers))
+
+    async def is_judged() -> bool:
+        plan = (await replay.status(campaign.id)).plan
+        return plan is not None and plan.is_judged
+
+    await eventually(is_judged)
+    plan = (await replay.status(campaign.id)).plan
+    assert plan is not None
+    assert (plan.judged, plan.verdicts) == (5 * SLICE, {Verdict.READY: 5 * SLICE})
+    for one in servers:
+        await one.close()
+
+
+async def test_a_plan_goes_on_when_its_server_is_started_again(
+    engine: Engine, store: LetterStore, replay: Replay
+) -> None:
+    campaign = await frozen(store, replay, make_letters(4 * SLICE))
+    first = ReplaySender(
+        replay, engine.ledger, "a", clock=SystemClock(), observe=lambda event: None
+    )
+    await first.judge(campaign.id)
+    await first.close()  # in the middle of it, or before it began
+    second = ReplaySender(
+        replay, engine.ledger, "a", clock=SystemClock(), observe=lambda event: None
+    )
+
+    await second.adopt_plans()
+
+    async def is_judged() -> bool:
+        plan = (await replay.status(campaign.id)).plan
+        return plan is not None and plan.is_judged
+
+    await eventually(is_judged)
+    found = await replay.status(campaign.id)
+    assert found.plan is not None
+    assert found.plan.verdicts == {Verdict.READY: 4 * SLICE}
+    await second.close()

@@ -25,21 +25,11 @@ from msgspec import Struct, structs
 from deadletter.core.access import IssuedToken, Role, TokenView
 from deadletter.core.attempts import Attempt
 from deadletter.core.brake import BrakeKind, BrakeWindow, WindowState
-from deadletter.core.campaign import (
-    Campaign,
-    CampaignState,
-    Care,
-    KeptPlan,
-    Outcome,
-    ReplayItem,
-    Verdict,
-)
 from deadletter.core.deaths import By, DeathCount
 from deadletter.core.failure import Reason, Trouble
 from deadletter.core.ids import letter_id
 from deadletter.core.letter import AuditEntry, DeadLetter, GroupStatus, LetterHead, State
 from deadletter.core.message import Message
-from deadletter.office.aftermath import Aftermath, Cause
 from deadletter.office.archive import ArchiveHead, small_archives
 from deadletter.office.archive_import import TakenIn
 from deadletter.office.deaths import DeathChart, Mark, MarkKind
@@ -48,15 +38,11 @@ from deadletter.office.group_versions import GroupVersions, NewerVersion, Versio
 from deadletter.office.groups import GroupCounts, GroupLine, GroupPage, Regrouped, RuleLine
 from deadletter.office.letters_protocol import LetterCount
 from deadletter.office.mailboxes import Outage, Released
-from deadletter.office.outcomes import Confirmed
-from deadletter.office.preflight import LetterVerdict, LetterVerdicts, Plan
-from deadletter.office.progress import ReplayProgress, Stage, StageState
-from deadletter.office.selection import ReplayPage
 from deadletter.office.stats import Arrivals, MailboxLine, Stats
 from deadletter.office.variants import Trait, ValueCount, Variants
 from deadletter.office.verbs import Moved
 from deadletter.office.view import Kind, LetterView, MessageView, Moment
-from deadletter.ports import Page, QueueInfo, QueueOptions, ReplayItems
+from deadletter.ports import Page, QueueInfo, QueueOptions
 from deadletter.server.auth.guards import Needs
 from deadletter.server.auth.routes import Whoami
 from deadletter.server.idempotency import HEADER, METHODS
@@ -64,6 +50,7 @@ from deadletter.server.problems import MEDIA_TYPE, Problem
 
 from .archive import LINES
 from .moves import VERB_ROUTES
+from .replay_examples import REPLAYS
 from .triage_examples import ANSWERS
 from .upkeep_examples import SESSION, UPKEEP
 from .worker_examples import WORKERS
@@ -154,45 +141,6 @@ _LINE: Final = GroupLine(
     total=5,
     share=0.75,
 )
-_CAMPAIGN: Final = Campaign(
-    id=_REPLAY,
-    query="is:pending source:orders",
-    created_at=_AT,
-    actor="anna",
-    reason="the bank is back",
-    state=CampaignState.RUNNING,
-    rate=50.0,
-    counts={Outcome.PLANNED: 2, Outcome.SENT: 1},
-)
-_FROZEN: Final = structs.replace(
-    _CAMPAIGN,
-    state=CampaignState.PLANNED,
-    plan=KeptPlan(
-        total=3,
-        judged=3,
-        is_judged=True,
-        judged_at=_AT,
-        verdicts={Verdict.READY: 2, Verdict.CREDENTIALS: 1},
-        targets={Verdict.READY: {"orders": 2}, Verdict.CREDENTIALS: {"orders": 1}},
-    ),
-    counts={},
-)
-_VERDICTS: Final = LetterVerdicts(
-    (LetterVerdict(letter_id=_ID, source="orders", target="orders", verdict=Verdict.READY),), 100
-)
-_PLAN: Final = {
-    "replay": _CAMPAIGN,
-    "plan": Plan(
-        query="is:pending source:orders",
-        total=3,
-        verdicts={Verdict.READY: 3},
-        sources={"orders": 3},
-        states={State.PENDING: 3},
-        targets={"orders": 3},
-    ),
-    "sendable": 3,
-}
-_REPLAY_BODY: Final = _SOME | {"rate": 50.0}
 _WINDOW: Final = BrakeWindow(
     id="0198f2c4-2f8b-7cc3-98c4-dc0c0c07398f",
     mailbox="orders",
@@ -326,79 +274,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "undo_grouping": Example(
         Regrouped(group=_GROUP, moved=12), {"reason": "not the same after all"}
     ),
-    "plan_replay": Example(_PLAN, _REPLAY_BODY),
-    "freeze_replay": Example(_FROZEN, _REPLAY_BODY),
-    "agree_to_plan": Example(
-        structs.replace(_FROZEN, care=Care(skip=(Verdict.CREDENTIALS,))),
-        {"leave_out": ["credentials"], "expect": 2} | _WHY,
-    ),
-    "approve_replay": Example(
-        structs.replace(_FROZEN, approved_by="backend"), {"expect": 3} | _WHY
-    ),
-    "start_replay": Example(_PLAN, _REPLAY_BODY),
-    "list_replays": Example(ReplayPage((_CAMPAIGN,), after=_REPLAY)),
-    "get_replay": Example(_CAMPAIGN),
-    "start_planned": Example(_CAMPAIGN, {"expect": 3} | _WHY),
-    "pause_replay": Example(_CAMPAIGN, _WHY),
-    "resume_replay": Example(_CAMPAIGN, _WHY),
-    "cancel_replay": Example(_CAMPAIGN, _WHY),
-    "get_progress": Example(
-        ReplayProgress(
-            total=3,
-            sent=1,
-            handled=1,
-            failed=0,
-            on_the_way=0,
-            left=2,
-            left_out=0,
-            stages=(
-                Stage(after=0, until=1, state=StageState.DONE, sent=1, handled=1, failed=0),
-                Stage(after=1, until=3, state=StageState.CURRENT),
-            ),
-            started_at=_AT,
-            seconds_left=40.0,
-        )
-    ),
-    "get_aftermath": Example(
-        Aftermath(
-            failed=2,
-            looked_at=2,
-            causes=(
-                Cause(
-                    fingerprint=_GROUP,
-                    source="orders",
-                    error_type="builtins.TimeoutError",
-                    text="the bank did not answer",
-                    letters=2,
-                    is_same=True,
-                    samples=(_ID,),
-                ),
-            ),
-        )
-    ),
-    "judge_letters": Example(_VERDICTS, _REPLAY_BODY),
-    "list_verdicts": Example(_VERDICTS),
-    "report_replay": Example(
-        ReplayItems(
-            (
-                ReplayItem(
-                    letter_id=_ID,
-                    campaign=_REPLAY,
-                    actor="anna",
-                    generation=1,
-                    outcome=Outcome.CONFIRMED,
-                    taken_at=_AT,
-                    sent_at=_AT,
-                    settled_at=_AT,
-                ),
-            ),
-            after=100,
-        )
-    ),
-    "confirm_messages": Example(Confirmed(1, ("o-18",)), {"message_ids": ["o-17", "o-18"]} | _WHY),
-    "replay_node": Example(
-        _PLAN, {"limit": 1_000, "filter": "since:2d"} | _WHY, {200: _PLAN | {"replay": None}}
-    ),
+    **{name: Example(*told) for name, told in REPLAYS.items()},
     "list_queues": Example([_INFO]),
     "get_queue": Example(_INFO),
     "create_queue": Example(

@@ -51,6 +51,7 @@ _SHOWN: Final[dict[str, tuple[str, tuple[Outcome, ...]]]] = {
     "waiting": ("To be sent", (Outcome.PLANNED, Outcome.WAITING)),
     "out": ("Left out", (Outcome.SKIPPED, Outcome.REFUSED, Outcome.HELD)),
 }
+_KINDS: Final = ("ready", "caution", "ask", "left", "never")
 _PER_SEARCH: Final = 50
 _SAMPLES: Final = 5
 _ENDED: Final = frozenset({CampaignState.DONE, CampaignState.CANCELLED})
@@ -74,7 +75,7 @@ class VerdictRow(Struct, frozen=True, kw_only=True):
 class StageRow(Struct, frozen=True, kw_only=True):
     """One step of the ladder in words."""
 
-    state: str  # done, current, ahead, halted
+    state: str  # done, current, ahead, paused, halted
     title: str
     told: str
     sent: int
@@ -235,7 +236,7 @@ async def _plan(
         care, expected, campaign.rate, keyed=is_keyed, reports=not campaign.through
     )
     return {
-        "verdicts": tuple(rows),
+        "verdicts": tuple(sorted(rows, key=lambda row: _KINDS.index(row.kind))),
         "targets": tuple(plan_of(campaign).targets.items()),
         "words": words,
         "cautions": await cautions_of(context, campaign),
@@ -277,11 +278,9 @@ def stage_rows(campaign: Campaign, progress: ReplayProgress) -> tuple[StageRow, 
     if campaign.state is CampaignState.PLANNED:
         return _ahead(campaign.care, progress.total)
     allowed = sentences.percent(campaign.care.share)
+    is_resumed = progress.began_again_at is not None and campaign.care.in_steps
     rows = []
-    for stage in progress.stages:
-        state: str = stage.state
-        if stage.state is StageState.CURRENT and campaign.state is CampaignState.PAUSED:
-            state = "halted"
+    for stage, state in zip(progress.stages, _states(campaign, progress), strict=True):
         told = []
         if stage.handled is not None and stage.failed is not None and stage.sent:
             told.append(f"{stage.handled:,} handled, {stage.failed:,} failed")
@@ -296,13 +295,29 @@ def stage_rows(campaign: Campaign, progress: ReplayProgress) -> tuple[StageRow, 
         rows.append(
             StageRow(
                 state=state,
-                title=_title(stage.after, stage.until, progress.total),
+                title=_title(stage.after, stage.until, progress.total)
+                if stage.after or not is_resumed
+                else f"{stage.until:,} before",
                 told=", ".join(told) or f"{many(stage.size, 'letter')}, not yet",
                 sent=stage.sent,
                 size=stage.size,
             )
         )
     return tuple(rows)
+
+
+def _states(campaign: Campaign, progress: ReplayProgress) -> list[str]:
+    """Return the state of each step; a replay that stopped by itself did after the last sent."""
+    states: list[str] = [one.state.value for one in progress.stages]
+    if campaign.state is not CampaignState.PAUSED or not progress.step:
+        return states
+    now = progress.step - 1
+    is_halted = progress.pause is not None and progress.pause.by_itself
+    if is_halted and now and not progress.stages[now].sent:
+        states[now - 1 : now + 1] = ["halted", "ahead"]
+    else:
+        states[now] = "halted" if is_halted else "paused"
+    return states
 
 
 def _ahead(care: Care, total: int) -> tuple[StageRow, ...]:
@@ -335,6 +350,7 @@ async def _outcomes(
     tabs = []
     for name, (title, outcomes) in _SHOWN.items():
         count = sum(counts.get(one, 0) for one in outcomes or Outcome)
+        count = page.size if name == "all" else count
         if count or name in {"all", shown}:
             query = "" if name == "all" else name
             path = path_to("replays", campaign.id, outcome=query)
