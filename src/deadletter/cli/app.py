@@ -94,6 +94,7 @@ _COMMANDS: Final = (
     ("repro", "archive:repro", LOOK, "Write a failing test that reproduces a letter."),
     ("stats", "overview:stats", LOOK, "Count messages and letters."),
     ("outages", "overview:outages_app", LOOK, "List outages; release mailboxes."),
+    ("report", "report:report", LOOK, "Report what happened in a shift."),
     ("note", "moves:note", DECIDE, "Add a note to letters."),
     ("edit", "edit:edit", DECIDE, "Edit the message of a letter."),
     ("replay", "replay:app", DECIDE, "Send letters back to their mailboxes."),

@@ -96,6 +96,8 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     # console: replays
     # console: overview, audit, report
     ("GET", "/badges"): READER,
+    ("GET", "/audit"): READER,
+    ("GET", "/report"): READER,
     # console: mailboxes, lent queues, intake
     # console: access, system
     ("GET", "/static/{digest}/{name}"): None,
