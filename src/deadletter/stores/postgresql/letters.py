@@ -11,10 +11,13 @@ from deadletter.core.letter import AuditEntry, DeadLetter, Group, GroupStatus, S
 from deadletter.core.message import Message
 from deadletter.core.query import (
     EVERYTHING,
+    LOOKED_AT,
     MOST_VERSIONS,
     Meter,
     Node,
     compares_versions,
+    names_outages,
+    with_outages,
     with_versions,
 )
 from deadletter.core.seals import Sealing
@@ -161,6 +164,9 @@ class PostgresqlLetters(TransactionalLetters):
             if compares_versions(query):
                 seen = await groups.all_seen(connection, MOST_VERSIONS + 1)
                 asked = with_versions(query, seen)
+            if names_outages(query):
+                windows = await latest_windows(connection, None, LOOKED_AT)
+                asked = with_outages(asked, windows, now)
             return await search(connection, asked, limit=limit, after=after, now=now, meter=meter)
 
         return await self._db.search(work)
