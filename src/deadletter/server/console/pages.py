@@ -28,7 +28,7 @@ from deadletter.server.context import ServerContext
 
 from .assets import Assets, is_packed
 from .badges import Badges, load_badges
-from .fresh import Fresh
+from .fresh import LASTS, Fresh
 from .notices import Notice, Notices
 from .screens import Screen, screens_for
 from .undo_keys import Undoing
@@ -150,7 +150,8 @@ async def shared_badges(request: Request[Any, Any, Any], who: Identity) -> Badge
     console: Console = request.app.state.console
     context: ServerContext = request.app.state.context
     key = ("badges", who.sources, who.principal if who.sources else None)
-    return await console.fresh.get(key, lambda: load_badges(context, who))
+    lasts = LASTS if is_partial(request) else 0.0
+    return await console.fresh.get(key, lambda: load_badges(context, who), lasts=lasts)
 
 
 def bare_page(
@@ -208,9 +209,10 @@ def done(request: Request[Any, Any, Any], notice: Notice, *, to: str) -> Respons
     Scripts get the notice itself, and refresh what it is about. Without scripts, the
     browser goes to the page `to`, which shows the notice.
     """
+    console: Console = request.app.state.console
+    console.fresh.forget()
     if is_partial(request):
         return render_part(request, "parts/notice.html", notice)
-    console: Console = request.app.state.console
     console.notices.put(_whom(request), notice)
     return redirect(to)
 
