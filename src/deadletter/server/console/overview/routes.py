@@ -7,13 +7,23 @@ from litestar.params import FromQuery, QueryParameter
 
 from deadletter.core.access import Role
 from deadletter.core.deaths import By
+from deadletter.server.acting.office_views import owner_of
 from deadletter.server.auth.guards import needs
-from deadletter.server.console.pages import About, path_to, render_page, render_part, shared_badges
+from deadletter.server.console.pages import (
+    About,
+    path_to,
+    render_page,
+    render_part,
+    shared_badges,
+    shared_part,
+)
 from deadletter.server.context import Here, Who
 
 from .deaths import Span
 from .page import Asked, Part, load_overview
 from .sight import Sight
+
+_ADDRESS: Final = "hx-replace-url"
 
 
 @get("/", guards=[needs(Role.READER)], include_in_schema=False)
@@ -30,12 +40,20 @@ async def show_overview(
 ) -> Response[bytes]:
     """Show the overview, or one part of it."""
     asked = Asked(span=span, by=By.GROUP if by is By.NONE else by, begin=begin, end=end)
-    page = await load_overview(Sight(request, context, who), asked, part)
-    if part is not None:
+    sight = Sight(request, context, who)
+    if part == "chosen":
         # A chosen span belongs to the address: what is seen can be sent to somebody.
+        page = await load_overview(sight, asked, part)
         shown = path_to("", span=asked.span, by=asked.by, **{"from": begin, "to": end})
-        headers = {"hx-replace-url": shown} if part == "chosen" else {}
-        return render_part(request, f"overview/{part}.html", page, headers=headers)
+        return render_part(request, f"overview/{part}.html", page, headers={_ADDRESS: shown})
+    if part is not None:
+        return await shared_part(
+            request,
+            f"overview/{part}.html",
+            (span, by, who.sources, owner_of(who)),
+            lambda: load_overview(sight, asked, part),
+        )
+    page = await load_overview(sight, asked)
     about = About(title="Overview", screen="overview", command="dlq", api="/needs")
     return await render_page(request, "overview/page.html", page, about)
 
@@ -43,7 +61,8 @@ async def show_overview(
 @get("/badges", guards=[needs(Role.READER)], include_in_schema=False)
 async def show_badges(request: Request[Any, Any, Any], who: Who) -> Response[bytes]:
     """Show the numbers of the navigation."""
-    return render_part(request, "parts/badges.html", await shared_badges(request, who))
+    key = who.sources, owner_of(who)
+    return await shared_part(request, "parts/badges.html", key, lambda: shared_badges(request, who))
 
 
 routes: Final[list[Any]] = [show_overview, show_badges]
