@@ -147,7 +147,7 @@ def _names(field: Field) -> str:
 
 def _takes(field: Field) -> str:
     if field.choices:
-        return ", ".join(field.choices)
+        return ", ".join([*field.choices, *(["an id"] if field.kind == "outage" else [])])
     kinds = {"exact": "text", "folded": "text, any case", "name": "a type's name"}
     takes = {
         "text": kinds.get(field.way, "part of a text, any case"),

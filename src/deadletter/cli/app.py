@@ -95,6 +95,7 @@ _COMMANDS: Final = (
     ("stats", "overview:stats", LOOK, "Count messages and letters."),
     ("outages", "overview:outages_app", LOOK, "List outages; release mailboxes."),
     ("workers", "workers:app", LOOK, "List the workers that run: mailboxes, versions."),
+    ("report", "report:report", LOOK, "Report what happened in a shift."),
     ("note", "moves:note", DECIDE, "Add a note to letters."),
     ("edit", "edit:edit", DECIDE, "Edit the message of a letter."),
     ("replay", "replay:app", DECIDE, "Send letters back to their mailboxes."),

@@ -63,8 +63,8 @@ async def list_(*query: str, limit: AtMost = None, after: str | None = None, des
 
     Fields: is, has, id, source, partition, message, key, business_key, reason,
     trouble, category, code, error, text, group, attempts, replays, version,
-    consumer, trace, size, age, since, until, dead, first, header.NAME,
-    body.PATH.
+    consumer, trace, size, age, since, until, dead, during, first,
+    header.NAME, body.PATH.
 
     - dlq list is:pending
     - dlq list 'error:TimeoutError age:<2d !has:trace'

@@ -11,10 +11,12 @@ from msgspec.structs import replace
 
 from deadletter.core.attempts import append
 from deadletter.core.brake import BrakeKind, BrakeWindow, Release
+from deadletter.core.errors import QueryError
 from deadletter.core.grouping import GroupLimit, GroupRule, Regrouping, is_overflow, overflow_of
 from deadletter.core.ids import body_digest, letter_id
 from deadletter.core.letter import DeadLetter, GroupStatus, Standing, State
 from deadletter.core.message import Lineage, Message
+from deadletter.core.query import parse
 from deadletter.ports import LetterStore
 
 from .fakes import START, FakeClock
@@ -489,6 +491,38 @@ class WindowsContract(OfficeBench):
         assert list(await store.windows(mailbox="mails", limit=1)) == [windows[1]]
         assert list(await store.windows(limit=2)) == windows[:0:-1]
         assert list(await store.windows(mailbox="others")) == []
+
+    async def test_letters_that_died_in_an_outage_are_found(self, store: LetterStore) -> None:
+        ended = START + timedelta(minutes=20)
+        seen_at = START + timedelta(hours=1)
+        for window in (
+            replace(
+                a_window(1),
+                kind=BrakeKind.OUTAGE,
+                opened_at=START + timedelta(minutes=10),
+                seen_at=seen_at,
+                closed_at=ended,
+            ),
+            replace(a_window(2, mailbox="mails"), opened_at=ended, seen_at=seen_at),
+        ):
+            await store.save_window(window)
+        for minutes, source in ((5, "orders"), (10, "orders"), (15, "mails"), (20, "orders")):
+            at = START + timedelta(minutes=minutes)
+            await self.kept(store, a_letter(at=at, source=source, message_id=f"m-{minutes}"))
+        late = START + timedelta(minutes=30)
+        await self.kept(store, a_letter(at=late, source="mails", message_id="m-30"))
+
+        async def found(query: str) -> set[str]:
+            page = await store.find(parse(query), limit=20)
+            return {head.message_id for head in page.heads}
+
+        assert await found("during:outage") == await found("during:w-000001") == {"m-10"}
+        assert await found("during:systemic") == {"m-30"}
+        assert await found("during:any") == {"m-10", "m-30"}
+        assert await found("!during:any source:orders") == {"m-5", "m-20"}
+        assert await found("during:[w-000001,systemic] source:mails") == {"m-30"}
+        with pytest.raises(QueryError, match="there is no outage w-unknown"):
+            await found("during:w-unknown")
 
     async def test_a_window_is_written_again_until_it_is_closed(self, store: LetterStore) -> None:
         window = a_window()

@@ -167,6 +167,8 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/replays/{name}/cancel"): OPERATOR,
     # console: overview, audit, report
     ("GET", "/badges"): READER,
+    ("GET", "/audit"): READER,
+    ("GET", "/report"): READER,
     # console: mailboxes, lent queues, intake
     # console: access, system
     ("GET", "/access"): ADMIN,

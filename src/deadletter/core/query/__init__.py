@@ -25,12 +25,22 @@ from .match import (
     word_matches,
 )
 from .parse import first_word, parse, show
-from .resolve import MOST_VERSIONS, compares_versions, resolve, sealed, with_versions
+from .resolve import (
+    LOOKED_AT,
+    MOST_VERSIONS,
+    compares_versions,
+    names_outages,
+    resolve,
+    sealed,
+    with_outages,
+    with_versions,
+)
 from .search_step import STEP, Budget, Meter
 
 __all__ = [
     "EVERYTHING",
     "FIELDS",
+    "LOOKED_AT",
     "MOST_VERSIONS",
     "STEP",
     "All",
@@ -66,6 +76,7 @@ __all__ = [
     "literal",
     "matcher",
     "matches",
+    "names_outages",
     "needs_contents",
     "parse",
     "pieces",
@@ -76,6 +87,7 @@ __all__ = [
     "split",
     "term_matches_head",
     "weight",
+    "with_outages",
     "with_versions",
     "word_matches",
 ]

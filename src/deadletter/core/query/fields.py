@@ -98,6 +98,7 @@ class Kind(StrEnum):
     TIME = "time"  # a date, or a date and time
     DURATION = "duration"  # 90s, 15m, 24h, 7d, 2w
     PATH = "path"  # a place in the contents; text or any number
+    OUTAGE = "outage"  # an outage, by its id or kind
 
 
 class Way(StrEnum):
@@ -256,6 +257,13 @@ _TABLE: Final = (
         relative=True,
     ),
     _ordered("dead", Kind.TIME, "dead_at", "when it died last", "dead:>2026-11-01"),
+    Field(
+        name="during",
+        kind=Kind.OUTAGE,
+        about="died while an outage held its mailbox back: one by its id, of a kind, or any",
+        example="during:any",
+        choices=("any", "outage", "systemic"),
+    ),
     _ordered(
         "first", Kind.TIME, "first_failed_at", "when it failed first", "first:<2026-11-01T12:00"
     ),
@@ -304,6 +312,7 @@ _TIME: Final = re.compile(
 )
 _DURATION: Final = re.compile(r"(\d{1,9})([smhdw])", re.ASCII)
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,29})(\.\d{1,30})?", re.ASCII)
+_OUTAGE_ID: Final = re.compile(r"[A-Za-z0-9_-]{6,80}", re.ASCII)
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _LONGEST: Final = timedelta(days=36500)
 _MOST_SECONDS: Final = 10**12  # far longer than that, and still a timedelta
@@ -393,6 +402,18 @@ def _version(field: Field, text: str) -> str:
     return literal(text)
 
 
+def _outage(field: Field, text: str) -> str:
+    if text.lower() in field.choices:
+        return text.lower()
+    if not _OUTAGE_ID.fullmatch(text):
+        known = ", ".join(field.choices)
+        raise ValueError(
+            f'"{text[:40]}" is not an outage; use one of: {known}, or an id, at least its'
+            " first 6 characters"
+        )
+    return text
+
+
 def _whole(field: Field, text: str) -> str:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise ValueError(f'"{text[:40]}" is not a whole number; write it like {field.example}')
@@ -454,4 +475,5 @@ _WRITERS: Final[dict[Kind, Callable[[Field, str], str]]] = {
     Kind.PATH: _compared,
     Kind.DURATION: _long,
     Kind.TIME: _when,
+    Kind.OUTAGE: _outage,
 }

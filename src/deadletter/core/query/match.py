@@ -313,6 +313,7 @@ def condition(term: Term, now: datetime) -> Condition:
             return _choice(field, term.values)
         case Kind.FLAG:
             return _either(HAS_ON_HEAD[value] for value in term.values)
+    # Outages, and comparisons of versions, are replaced before: see `resolve`.
     raise AssertionError(f"{field.name} cannot be decided by a head")
 
 

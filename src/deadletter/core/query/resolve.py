@@ -1,19 +1,21 @@
 """
-Resolution of searches: relative times, versions, and rights.
+Resolution of searches: relative times, versions, outages, and rights.
 
 Relative times are made absolute once, when an action starts, so that the letters that a replay
 selects do not depend on when the search runs.
 """
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
+from deadletter.core.brake import BrakeKind, BrakeWindow, WindowState, merged
 from deadletter.core.errors import QueryError
 from deadletter.core.query.versions import Seen, compare, has_own_order
 from deadletter.core.redact import is_secret_name
 
-from .ast import All, Any, Node, Not, Op, Term, Word
+from .ast import All, Any, Node, Not, Op, Term, Word, leaves
 from .fields import before, duration, instant, literal, pieces
 
 _TURNED: Final = {Op.GT: Op.LT, Op.GE: Op.LE, Op.LT: Op.GT, Op.LE: Op.GE}
@@ -129,6 +131,89 @@ def _check(term: Term, version: str, seen: Seen) -> None:
             " Use a version that letters have, like version:<1.8",
             at=term.at,
         )
+
+
+# Outages, turned into spans of time.
+#
+# `during:any` means every letter that died while its mailbox was held back. A store replaces
+# the term with the mailboxes and times of its brake windows before it searches.
+
+MOST_OUTAGES: Final = 200
+"""The most outages that one term may stand for."""
+LOOKED_AT: Final = 2_000
+"""The latest brake windows, from which outages are found."""
+
+
+def names_outages(node: Node) -> bool:
+    """Return whether a search has a term about outages, `during:…`."""
+    return any(isinstance(one, Term) and one.field == "during" for one in leaves(node))
+
+
+def with_outages(node: Node, windows: Iterable[BrakeWindow], now: datetime) -> Node:
+    """Return the search with terms about outages replaced by mailboxes and spans of time."""
+    known = tuple(windows)
+    shown = merged(known)
+
+    def replaced(part: Node) -> Node:
+        match part:
+            case Term("during"):
+                return _spans_of(part, shown, known, now)
+            case Not(term):
+                return Not(replaced(term))
+            case All(terms):
+                return All(tuple(map(replaced, terms)))
+            case Any(terms):
+                return Any(tuple(map(replaced, terms)))
+        return part
+
+    return replaced(node)
+
+
+def _spans_of(
+    term: Term, shown: Sequence[BrakeWindow], known: Sequence[BrakeWindow], now: datetime
+) -> Node:
+    found: dict[str, BrakeWindow] = {}
+    for value in term.values:
+        named = _outages_called(value, shown) or _outages_called(value, known)
+        if not named and value not in _ANY_OUTAGE:
+            raise QueryError(
+                f"there is no outage {value[:40]}; `dlq outages --json` shows their ids", at=term.at
+            )
+        found |= {one.id: one for one in named}
+    if len(found) > MOST_OUTAGES:
+        raise QueryError(
+            f"during: would stand for {len(found):,} outages, and {MOST_OUTAGES} is the limit:"
+            " name them by their ids, or search for a span of time",
+            at=term.at,
+        )
+    by_mailbox: defaultdict[str, list[Node]] = defaultdict(list)
+    for one in found.values():
+        by_mailbox[one.mailbox].append(_span(one, term.at, now))
+    arms: tuple[Node, ...] = tuple(
+        All((Term("source", Op.IS, (literal(mailbox),), at=term.at), _either(spans)))
+        for mailbox, spans in by_mailbox.items()
+    )
+    return _either(arms)
+
+
+_ANY_OUTAGE: Final = frozenset({"any", *BrakeKind})
+
+
+def _outages_called(value: str, windows: Iterable[BrakeWindow]) -> list[BrakeWindow]:
+    if value in _ANY_OUTAGE:
+        return [one for one in windows if value in {"any", one.kind}]
+    return [one for one in windows if one.id.startswith(value)]
+
+
+def _span(window: BrakeWindow, at: int, now: datetime) -> Node:
+    begin = Term("dead", Op.GE, (instant(window.opened_at),), at=at)
+    if window.state(now) is WindowState.OPEN:
+        return begin
+    return All((begin, Term("dead", Op.LT, (instant(window.until),), at=at)))
+
+
+def _either(nodes: Sequence[Node]) -> Node:
+    return nodes[0] if len(nodes) == 1 else Any(tuple(nodes))
 
 
 # Searches of callers to whom secrets are shown masked.

@@ -10,6 +10,7 @@ A chart says what it shows in its label. Beside it, `Plot.table` has the same nu
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from math import floor, log10
 from typing import Final, Literal
 
@@ -105,7 +106,7 @@ class Plot(Struct, frozen=True, kw_only=True):
     @property
     def totals(self) -> tuple[int | None, ...]:
         """Return the sums of all series by step; None where all of them are unknown."""
-        return tuple(_sum(self._column(place)) for place in range(self.steps))
+        return _totals(self)
 
     @property
     def total(self) -> int:
@@ -139,8 +140,11 @@ class Plot(Struct, frozen=True, kw_only=True):
             for place in range(0, self.steps, size)
         )
 
-    def _column(self, place: int) -> list[int | None]:
-        return [one.numbers[place] if place < len(one.numbers) else None for one in self.series]
+
+@lru_cache(maxsize=32)  # a chart asks for them several times
+def _totals(plot: Plot) -> tuple[int | None, ...]:
+    filled = [_filled(one, plot) for one in plot.series]
+    return tuple(map(_sum, zip(*filled, strict=True)))
 
 
 class Bit(Struct, frozen=True, kw_only=True):

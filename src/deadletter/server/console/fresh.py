@@ -29,11 +29,11 @@ class Fresh:
     async def get(
         self, key: Hashable, make: Callable[[], Awaitable[T]], *, lasts: float = LASTS
     ) -> T:
-        """Return the value of a key that is at most `lasts` seconds old."""
+        """Return the value of a key that is at most `lasts` seconds old; 0 makes it anew."""
         known = self._known(key, lasts)
         if known is not None:
             return cast("T", known[1])
-        return cast("T", await asyncio.shield(self._task(key, make)))
+        return cast("T", await asyncio.shield(self._task(key, make, is_shared=lasts > 0)))
 
     async def soon(
         self,
@@ -47,7 +47,7 @@ class Fresh:
         known = self._known(key, lasts)
         if known is not None:
             return cast("T", known[1])
-        task = self._task(key, make)
+        task = self._task(key, make, is_shared=lasts > 0)
         done, _ = await asyncio.wait({task}, timeout=patience)
         return cast("T", task.result()) if done else None
 
@@ -55,9 +55,16 @@ class Fresh:
         known = self._values.get(key)
         return known if known is not None and self._clock.monotonic() - known[0] < lasts else None
 
-    def _task(self, key: Hashable, make: Callable[[], Awaitable[Any]]) -> asyncio.Task[Any]:
-        task = self._making.get(key)
-        if task is None or task.get_loop() is not asyncio.get_running_loop():
+    def forget(self) -> None:
+        """Forget all values: somebody did something, and wants to see it."""
+        self._values.clear()
+        self._making.clear()
+
+    def _task(
+        self, key: Hashable, make: Callable[[], Awaitable[Any]], *, is_shared: bool
+    ) -> asyncio.Task[Any]:
+        task = self._making.get(key) if is_shared else None
+        if task is None:
             task = asyncio.ensure_future(self._made(key, make))
             task.add_done_callback(_look_at)
             self._making[key] = task
@@ -68,11 +75,14 @@ class Fresh:
         try:
             value = await make()
         finally:
-            self._making.pop(key, None)
-        self._values.pop(key, None)
-        while len(self._values) >= _MOST:
-            del self._values[next(iter(self._values))]
-        self._values[key] = (began, value)
+            is_current = self._making.get(key) is asyncio.current_task()
+            if is_current:
+                del self._making[key]
+        if is_current:
+            self._values.pop(key, None)
+            while len(self._values) >= _MOST:
+                del self._values[next(iter(self._values))]
+            self._values[key] = (began, value)
         return value
 
 

@@ -8,7 +8,7 @@ the person who looks as `viewer`.
 
 import gzip
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Final, Literal
@@ -30,7 +30,7 @@ from deadletter.server.context import ServerContext
 from .assets import Assets, is_packed
 from .badges import Badges, load_badges
 from .errands import Errands
-from .fresh import Fresh
+from .fresh import LASTS, Fresh
 from .notices import Notice, Notices
 from .screens import Screen, screens_for
 from .undo_keys import Undoing
@@ -161,7 +161,8 @@ async def shared_badges(request: Request[Any, Any, Any], who: Identity) -> Badge
     console: Console = request.app.state.console
     context: ServerContext = request.app.state.context
     key = ("badges", who.sources, who.principal if who.sources else None)
-    return await console.fresh.get(key, lambda: load_badges(context, who))
+    lasts = LASTS if is_partial(request) else 0.0
+    return await console.fresh.get(key, lambda: load_badges(context, who), lasts=lasts)
 
 
 def bare_page(
@@ -203,13 +204,53 @@ def render_part(
     headers: Mapping[str, str] | None = None,
 ) -> Response[bytes]:
     """Return a part of a page; 304 if the browser has the same already."""
-    console: Console = request.app.state.console
     viewer = viewer_of(request)
+    return _part(request, _rendered(request, template, page, viewer), status, headers or {})
+
+
+async def shared_part(
+    request: Request[Any, Any, Any],
+    template: str,
+    key: Hashable,
+    load: Callable[[], Awaitable[Struct]],
+) -> Response[bytes]:
+    """
+    Return a part that is the same for all who have this key, made at most once a second.
+
+    Such a part has no forms, and says the same to every role.
+    """
+    console: Console = request.app.state.console
+
+    async def make() -> Rendered:
+        return _rendered(request, template, await load(), viewer_of(request))
+
+    lasts = LASTS if is_partial(request) else 0.0
+    return _part(request, await console.fresh.get((template, key), make, lasts=lasts), 200, {})
+
+
+class Rendered(Struct, frozen=True):
+    """A part as HTML, also compressed, and its tag: whether a browser has it already."""
+
+    raw: bytes
+    packed: bytes  # empty where it is too small
+    tag: str
+
+
+def _rendered(
+    request: Request[Any, Any, Any], template: str, page: Struct, viewer: Viewer
+) -> Rendered:
+    console: Console = request.app.state.console
     html = console.environment.get_template(template).render(page=page, viewer=viewer, is_part=True)
-    tag = _tag(html, viewer.csrf)
-    if status == 200 and request.headers.get(_TAG) == tag:
-        return Response(b"", status_code=304, headers={**_HEADERS, _TAG: tag})
-    return _html(request, html, status, {_TAG: tag, **(headers or {})})
+    raw = html.encode()
+    return Rendered(raw, _packed(raw), _tag(html, viewer.csrf))
+
+
+def _part(
+    request: Request[Any, Any, Any], made: Rendered, status: int, headers: Mapping[str, str]
+) -> Response[bytes]:
+    if status == 200 and request.headers.get(_TAG) == made.tag:
+        return Response(b"", status_code=304, headers={**_HEADERS, _TAG: made.tag})
+    return _answer(request, made.raw, made.packed, status, {_TAG: made.tag, **headers})
 
 
 def done(
@@ -221,9 +262,10 @@ def done(
     Scripts get the notice itself, and refresh what it is about. Without scripts, the
     browser goes to the page `to`, which shows the notice; with `anew` scripts go there, too.
     """
+    console: Console = request.app.state.console
+    console.fresh.forget()
     if is_partial(request) and not anew:
         return render_part(request, "parts/notice.html", notice)
-    console: Console = request.app.state.console
     console.notices.put(_whom(request), notice)
     if is_partial(request):
         return Response(b"", status_code=200, headers={**_HEADERS, "hx-redirect": to})
@@ -313,10 +355,23 @@ def _html(
     request: Request[Any, Any, Any], html: str, status: int, headers: dict[str, str]
 ) -> Response[bytes]:
     raw = html.encode()
+    return _answer(request, raw, _packed(raw) if is_packed(request) else b"", status, headers)
+
+
+def _answer(
+    request: Request[Any, Any, Any],
+    raw: bytes,
+    packed: bytes,
+    status: int,
+    headers: Mapping[str, str],
+) -> Response[bytes]:
     given = {**_HEADERS, "dlq-console": request.app.state.console.assets.digest, **headers}
     # The length of a compressed page would tell something about the secrets on it.
     is_secret = "no-transform" in given.get("cache-control", "")
-    if len(raw) > _LARGE and not is_secret and is_packed(request):
-        raw = gzip.compress(raw, 5, mtime=0)
-        given["content-encoding"] = "gzip"
+    if packed and not is_secret and is_packed(request):
+        raw, given["content-encoding"] = packed, "gzip"
     return Response(raw, status_code=status, media_type="text/html; charset=utf-8", headers=given)
+
+
+def _packed(raw: bytes) -> bytes:
+    return gzip.compress(raw, 5, mtime=0) if len(raw) > _LARGE else b""

@@ -9,6 +9,7 @@ from deadletter.ports import Clock
 
 from . import assets, charts, door, undo
 from .assets import load_assets
+from .audit import routes as audit
 from .errands import Errands
 from .fresh import Fresh
 from .gate import environment
@@ -20,10 +21,14 @@ from .overview import routes as overview
 from .pages import BEGAN, Console
 from .queues import routes as queues
 from .replays import routes as replays
+from .report import routes as report
 from .running import routes as running
 from .undo_keys import Undoing
 
-_SCREENS: Final = (overview, groups, letters, letter, replays, queues, running, undo)
+_SCREENS: Final = (
+    *(overview, groups, letters, letter, replays, queues, running),
+    *(audit, report, undo),
+)
 """The modules of all screens, each with its `routes`."""
 
 

@@ -20,7 +20,17 @@ from deadletter.core.grouping import Asked, GroupLimit, GroupRule, StatusCount
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, GroupStatus, LetterHead, State
 from deadletter.core.message import Message
 from deadletter.core.presence import WorkerSeen, WorkerSign
-from deadletter.core.query import EVERYTHING, Meter, Node, matcher, needs_contents, with_versions
+from deadletter.core.query import (
+    EVERYTHING,
+    LOOKED_AT,
+    Meter,
+    Node,
+    matcher,
+    names_outages,
+    needs_contents,
+    with_outages,
+    with_versions,
+)
 from deadletter.core.query.match import LOOK
 from deadletter.core.query.search_step import cursor, place
 from deadletter.core.seals import Sealing
@@ -76,6 +86,8 @@ class MemoryLetters(TransactionalLetters):
             raise ConfigError(f"a page of {limit} letters: ask for at least one")
         start = None if after is None else place(after)
         query = with_versions(query, self._shelf.versions)
+        if names_outages(query):
+            query = with_outages(query, await self.windows(limit=LOOKED_AT), self._clock.now())
         fulfils = matcher(query, now=self._clock.now())
         opens = needs_contents(query)
         meter = Meter(self._clock.monotonic)

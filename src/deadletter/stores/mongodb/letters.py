@@ -12,10 +12,13 @@ from deadletter.core.letter import AuditEntry, DeadLetter, Group, GroupStatus, R
 from deadletter.core.message import Message
 from deadletter.core.query import (
     EVERYTHING,
+    LOOKED_AT,
     MOST_VERSIONS,
     Meter,
     Node,
     compares_versions,
+    names_outages,
+    with_outages,
     with_versions,
 )
 from deadletter.core.seals import Sealing
@@ -127,6 +130,8 @@ class MongodbLetters(TransactionalLetters):
         if compares_versions(query):
             look = partial(groups.all_seen, most=MOST_VERSIONS + 1)
             query = with_versions(query, await self._db.search(look))
+        if names_outages(query):
+            query = with_outages(query, await self.windows(limit=LOOKED_AT), self._clock.now())
         meter = Meter(self._clock.monotonic)
         return search.Asked(query, limit, after, self._clock.now(), meter)
 

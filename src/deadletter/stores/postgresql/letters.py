@@ -12,10 +12,13 @@ from deadletter.core.message import Message
 from deadletter.core.presence import WorkerSeen, WorkerSign
 from deadletter.core.query import (
     EVERYTHING,
+    LOOKED_AT,
     MOST_VERSIONS,
     Meter,
     Node,
     compares_versions,
+    names_outages,
+    with_outages,
     with_versions,
 )
 from deadletter.core.seals import Sealing
@@ -162,6 +165,9 @@ class PostgresqlLetters(TransactionalLetters):
             if compares_versions(query):
                 seen = await groups.all_seen(connection, MOST_VERSIONS + 1)
                 asked = with_versions(query, seen)
+            if names_outages(query):
+                windows = await latest_windows(connection, None, LOOKED_AT)
+                asked = with_outages(asked, windows, now)
             return await search(connection, asked, limit=limit, after=after, now=now, meter=meter)
 
         return await self._db.search(work)

@@ -13,11 +13,14 @@ from deadletter.core.message import Message
 from deadletter.core.presence import WorkerSeen, WorkerSign
 from deadletter.core.query import (
     EVERYTHING,
+    LOOKED_AT,
     MOST_VERSIONS,
     Meter,
     Node,
     compares_versions,
     is_costly,
+    names_outages,
+    with_outages,
     with_versions,
 )
 from deadletter.core.seals import Sealing
@@ -140,6 +143,8 @@ class SqliteLetters(TransactionalLetters):
             if compares_versions(query):
                 seen = groups.all_seen(connection, MOST_VERSIONS + 1)
                 asked = with_versions(query, seen)
+            if names_outages(query):
+                asked = with_outages(asked, latest_windows(connection, None, LOOKED_AT), now)
             return search(connection, asked, limit=limit, after=after, now=now, meter=meter)
 
         meter = Meter(self._clock.monotonic)

@@ -8,7 +8,7 @@ from litestar import Request
 
 from deadletter.core.access import Identity
 from deadletter.core.campaign import Campaign, CampaignState
-from deadletter.core.deaths import By
+from deadletter.core.deaths import By, floor, when
 from deadletter.core.errors import BackendError
 from deadletter.core.letter import State
 from deadletter.office.audit import AuditFilter, Run, runs_of
@@ -24,7 +24,7 @@ from deadletter.server.acting.office_views import (
     owner_of,
 )
 from deadletter.server.console.fresh import LASTS
-from deadletter.server.console.pages import Console
+from deadletter.server.console.pages import Console, is_partial
 from deadletter.server.context import ServerContext
 
 T = TypeVar("T")
@@ -39,8 +39,9 @@ class Sight:
     """
     The office as one person sees it.
 
-    Every value is at most a second old, the costly ones five. Those who see the same share
-    the values, so a hundred viewers cost the office as much as one.
+    A page is made anew. In parts that refresh by themselves, values may be a second old, the
+    costly ones five: those who see the same share them, so a hundred viewers cost the office
+    as much as one.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Sight:
         self._fresh = console.fresh
         self._positions = audit_positions(request)
         self._of = (who.sources, owner_of(who))
+        self._shares = is_partial(request)
 
     async def counts(self) -> Mapping[str, Mapping[State, int]]:
         """Return the letters of each mailbox by state."""
@@ -67,16 +69,21 @@ class Sight:
     async def needs(self, patience: float) -> Sequence[Need] | None:
         """Return what needs somebody; None if that takes longer than `patience` seconds."""
         return await self._fresh.soon(
-            ("needs", self._of), lambda: needs_for(self.context, self.who), patience=patience
+            ("needs", self._of),
+            lambda: needs_for(self.context, self.who),
+            patience=patience,
+            lasts=self._lasts(LASTS),
         )
 
     async def chart(self, span: timedelta, step: timedelta, by: By) -> DeathChart:
-        """Return the deaths of the last `span`."""
+        """Return the deaths of the last `span`, the current step included."""
         now = self.context.clock.now()
+        seconds = int(step.total_seconds())
+        end = when(floor(int(now.timestamp()), seconds) + seconds)
         return await self._shared(
             ("chart", span, step, by),
             lambda: self.context.office.deaths(
-                since=now - span, step=step, by=by, sources=self.who.sources
+                since=now - span, until=end, step=step, by=by, sources=self.who.sources
             ),
         )
 
@@ -86,7 +93,7 @@ class Sight:
         return await self._shared(
             ("marks", span),
             lambda: self.context.office.marks(
-                since=now - span, sources=self.who.sources, owner=owner_of(self.who)
+                since=now - span, until=now, sources=self.who.sources, owner=owner_of(self.who)
             ),
             lasts=_SLOW,
         )
@@ -119,7 +126,8 @@ class Sight:
 
         None if there is no answer within `patience` seconds.
         """
-        found = await self._fresh.soon(("queues",), self._queues, patience=patience)
+        lasts = self._lasts(LASTS)
+        found = await self._fresh.soon(("queues",), self._queues, patience=patience, lasts=lasts)
         if found is None or isinstance(found, str):
             return found
         return [queue for queue in found if self.who.sees(queue.options.name)]
@@ -154,4 +162,7 @@ class Sight:
         lasts: float = LASTS,
     ) -> T:
         key = (name, self._of if of is None else of)
-        return await self._fresh.get(key, make, lasts=lasts)
+        return await self._fresh.get(key, make, lasts=self._lasts(lasts))
+
+    def _lasts(self, seconds: float) -> float:
+        return seconds if self._shares else 0.0

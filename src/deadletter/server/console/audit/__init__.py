@@ -1,0 +1,1 @@
+"""The audit: who did what, when and why."""

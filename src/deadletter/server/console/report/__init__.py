@@ -1,0 +1,1 @@
+"""The shift report, for the hand-over."""
