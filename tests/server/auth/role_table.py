@@ -98,6 +98,13 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     # console: replays
     # console: overview, audit, report
     # console: mailboxes, lent queues, intake
+    ("GET", "/queues"): READER,
+    ("GET", "/queues/{name}"): READER,
+    ("GET", "/queue/dialog"): OPERATOR,
+    ("POST", "/queue/create"): ADMIN,
+    ("POST", "/queue/change"): ADMIN,
+    ("POST", "/queue/delete"): ADMIN,
+    ("POST", "/queue/release"): OPERATOR,
     # console: access, system
     ("GET", "/static/{digest}/{name}"): None,
     # the queue server
