@@ -24,6 +24,7 @@ from deadletter.server.auth.codes import SignInCodes
 from deadletter.server.auth.hosts import is_local
 from deadletter.settings import Serve, Settings
 from deadletter.wiring.foreign import Ways
+from deadletter.wiring.intakes import Intakes
 from deadletter.wiring.node_drains import NodeDrains
 from deadletter.wiring.serving import serving_engine
 
@@ -79,6 +80,9 @@ async def open_context(
                 clock=clock,
                 dice=dice,
                 observe=seen,
+            ),
+            intakes=Intakes(
+                settings, letters=letters, ring=ring, clock=clock, dice=dice, observe=seen
             ),
             observe=seen,
             metrics=registry,

@@ -54,7 +54,7 @@ from deadletter.server.problems import MEDIA_TYPE, Problem
 from .archive import LINES
 from .moves import VERB_ROUTES
 from .triage_examples import ANSWERS
-from .worker_examples import WORKERS
+from .worker_examples import WORKERS, intake_examples
 
 _AT: Final = datetime(2026, 11, 16, 9, 30, tzinfo=UTC)
 _ID: Final = letter_id("orders", "", "o-17")
@@ -352,6 +352,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     ),
     "latest_audit": Example({"entries": [_ACT], "before": 12}),
     **{name: Example(answer) for name, answer in (ANSWERS | WORKERS).items()},
+    **{name: Example(answer, asked) for name, (answer, asked) in intake_examples(_HEAD).items()},
     "list_audit": Example({"entries": [_ACT], "after": 12}),
     "export_letters": Example(_EXPORT),
     "import_letters": Example(TakenIn(added=1, known=0), _EXPORT),

@@ -2,6 +2,6 @@
 
 from typing import Any, Final
 
-from . import mailbox_routes
+from . import intake_routes, mailbox_routes
 
-routes: Final[list[Any]] = [*mailbox_routes.routes]
+routes: Final[list[Any]] = [*mailbox_routes.routes, *intake_routes.routes]
