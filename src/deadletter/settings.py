@@ -43,6 +43,10 @@ Share = Annotated[float, Meta(gt=0, le=1e7, title="seconds, more than 0")]
 Hours = Annotated[float, Meta(gt=0, le=876000, title="hours, up to 876000")]
 Days = Annotated[float, Meta(gt=0, le=36500, title="days, up to 36500")]
 Indexed = Annotated[int, Meta(ge=0, le=1_000_000, title="bytes, 0 to 1000000")]
+IntakeName = Annotated[
+    str,
+    Meta(pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,63}$", title="a name of letters, digits, ., _ and -"),
+]
 Names = Annotated[tuple[Text, ...], Meta(title="a list of texts")]
 
 # Paths of webhooks are secrets, and so is what may stand in addresses of people.
@@ -131,6 +135,22 @@ Sources = Annotated[
 ]
 
 
+class IntakePlace(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A dead queue of another system that `dlq serve` takes letters from."""
+
+    name: IntakeName  # as the console and the API call it
+    server: Text  # a name of [sources.NAME]
+    place: Text  # the dead queue, topic or registry there, as for `dlq drain`
+    trusted: Names = ()  # mailboxes that headers may name as the source; * matches any text
+    follow: bool = False  # take in what arrives, from the start of the server
+
+
+IntakePlaces = Annotated[
+    tuple[IntakePlace, ...],
+    Meta(title="a list of sections [[intake]] with a name, server and place"),
+]
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """All settings."""
 
@@ -145,6 +165,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     groups_per_day: Count = GROUPS_PER_DAY  # new groups of a source, error and frame
     presume_after: Seconds = 600.0  # until copies to other systems are presumed; 0: never
     sources: Sources = {}  # servers of other systems, by name
+    intake: IntakePlaces = ()  # dead queues of these servers that `dlq serve` can take in
     work: Work = Work()
     serve: Serve = Serve()
     access: Access = Access()

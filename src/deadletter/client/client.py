@@ -34,6 +34,7 @@ from deadletter.ports import QueueInfo, QueueOptions
 
 from .connection import API, Connected, Connection, decoded, part
 from .deaths import Deaths
+from .intakes import Intakes
 from .letters import Letters
 from .office import RemoteOffice
 from .replays import Replays
@@ -349,6 +350,7 @@ class Client(Connected):
         self.deaths = Deaths(connection)
         self.triage = Triage(connection)
         self.upkeep = Upkeep(connection)
+        self.intakes = Intakes(connection)
 
     @cached_property
     def office(self) -> RemoteOffice:

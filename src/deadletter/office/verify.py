@@ -88,8 +88,8 @@ async def verify(
     `on_step` is called after each step of `upkeep.VERIFY_STEPS`.
     """
     queues = await broker.queues() if broker.features.tallies else []
-    sums = [_sums(queue) for queue in queues]
-    findings = [text for line in sums for text in _conserved(line)]
+    sums = [sums_of(queue) for queue in queues]
+    findings = [text for line in sums for text in unbalanced(line)]
     unseen = await _reconciled(broker, findings)
     if store is None:
         return Verified(
@@ -187,11 +187,12 @@ async def mismatch(broker: Broker) -> int:
 
     Only if the broker keeps counts. This is the cheap part of `verify`.
     """
-    sums = [_sums(queue) for queue in await broker.queues()]
+    sums = [sums_of(queue) for queue in await broker.queues()]
     return sum(abs(line.sent - line.left - line.present) for line in sums)
 
 
-def _sums(queue: QueueInfo) -> Sums:
+def sums_of(queue: QueueInfo) -> Sums:
+    """Return the counts of a mailbox, if its engine keeps any."""
     tally = queue.tally
     return Sums(
         mailbox=queue.options.name,
@@ -202,7 +203,8 @@ def _sums(queue: QueueInfo) -> Sums:
     )
 
 
-def _conserved(line: Sums) -> list[str]:
+def unbalanced(line: Sums) -> list[str]:
+    """Return a sentence if what was sent is not what left and what is there; else nothing."""
     missing = line.sent - line.left - line.present
     if missing == 0:
         return []

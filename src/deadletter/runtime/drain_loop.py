@@ -7,7 +7,7 @@ has: it was published after the letter was kept, and tells nothing new.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
@@ -58,6 +58,7 @@ class Intake:
         ring: KeyRing | None = None,
         trusted: Trusted = NOBODY,
         server: str = "",
+        on_taken: Callable[[Sequence[TakenIn]], None] = lambda taken: None,
     ) -> None:
         self.name = f"intake {drain.place}"
         self.heartbeat = Heartbeat(clock)
@@ -68,6 +69,7 @@ class Intake:
         self._batch = batch
         self._ring = ring or KeyRing(letters)
         self._trusted = trusted
+        self._on_taken = on_taken
         self._server = server  # its name in the settings, or its URL without secrets
         self._availability = Availability(
             drain.place, context=RuntimeContext(clock, dice, observe), beat=self.heartbeat.beat
@@ -159,6 +161,7 @@ class Intake:
         ]
 
     def _tell(self, taken: Sequence[TakenIn]) -> None:
+        self._on_taken(taken)
         for one in taken:
             if has_unsigned(one.letter):
                 id_, place = one.letter.head.message_id, self._drain.place

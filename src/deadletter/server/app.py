@@ -1,7 +1,7 @@
 """The application: all routes of the server, and its lifespan."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import version
@@ -34,6 +34,7 @@ from .api import (
     deaths,
     events,
     groups,
+    intakes,
     letters,
     moves,
     queues,
@@ -125,7 +126,7 @@ async def _refuse(send: Send, error: HTTPException) -> None:
 
 API: Final = "/api/v1"
 _TOPICS: Final = (
-    *(letters, moves, groups, replays, queues, workers, deaths),
+    *(letters, moves, groups, replays, queues, workers, intakes, deaths),
     *(audit, archive, events, triage, upkeep),
 )
 
@@ -154,7 +155,7 @@ def build(context: ServerContext) -> Litestar:
             *queue_routes,
             *([_pages()] if with_console else []),
         ],
-        lifespan=[_lifespan(sender, sending, live), *lifespans],
+        lifespan=[_lifespan(context, sender, sending, live), *lifespans],
         state=State(
             {
                 "context": context,
@@ -209,11 +210,13 @@ async def _before(request: Request[Any, Any, Any]) -> Response[bytes] | None:
     return await replayed_answer(request)
 
 
-def _lifespan(sender: ReplaySender, sending: KeptAlive, live: Live) -> Lifespan:
+def _lifespan(
+    context: ServerContext, sender: ReplaySender, sending: KeptAlive, live: Live
+) -> Lifespan:
     @asynccontextmanager
     async def lifespan(app: Litestar) -> AsyncIterator[None]:
         try:
-            async with sending:
+            async with sending, context.intakes or nullcontext():
                 yield
         finally:
             await upkeep_of(app.state).close()

@@ -19,6 +19,7 @@ from deadletter.office.office import Office
 from deadletter.ports import AccessStore, Clock, Dice, Engine, ItemStore, LetterStore
 from deadletter.runtime.health import Complaint
 from deadletter.settings import Settings
+from deadletter.wiring.intakes import Intakes
 from deadletter.wiring.node_drains import NodeDrains
 
 from .auth.codes import SignInCodes
@@ -120,6 +121,7 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     items: ItemStore | None
     access: AccessStore | None
     nodes: NodeDrains | None = None
+    intakes: Intakes | None = None
     clock: Clock
     dice: Dice
     settings: Settings

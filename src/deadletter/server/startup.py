@@ -25,6 +25,7 @@ from deadletter.server.auth.hosts import is_local
 from deadletter.settings import Serve, Settings
 from deadletter.wiring.engines import file_of
 from deadletter.wiring.foreign import Ways
+from deadletter.wiring.intakes import Intakes
 from deadletter.wiring.node_drains import NodeDrains
 from deadletter.wiring.serving import serving_engine
 
@@ -81,6 +82,9 @@ async def open_context(
                 clock=clock,
                 dice=dice,
                 observe=seen,
+            ),
+            intakes=Intakes(
+                settings, letters=letters, ring=ring, clock=clock, dice=dice, observe=seen
             ),
             observe=seen,
             metrics=registry,

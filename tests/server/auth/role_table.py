@@ -71,6 +71,12 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("DELETE", "/api/v1/queues/{name}"): ADMIN,
     # workers
     ("GET", "/api/v1/workers"): READER,
+    # intakes
+    ("GET", "/api/v1/intakes"): READER,
+    ("POST", "/api/v1/intakes/{name}/look"): OPERATOR,
+    ("POST", "/api/v1/intakes/{name}/take"): OPERATOR,
+    ("POST", "/api/v1/intakes/{name}/follow"): OPERATOR,
+    ("POST", "/api/v1/intakes/{name}/stop"): OPERATOR,
     # outages
     ("GET", "/api/v1/outages"): READER,
     ("POST", "/api/v1/outages/release"): OPERATOR,
@@ -170,6 +176,19 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/audit"): READER,
     ("GET", "/report"): READER,
     # console: mailboxes, lent queues, intake
+    ("GET", "/queues"): READER,
+    ("GET", "/queues/{name}"): READER,
+    ("GET", "/queue/dialog"): OPERATOR,
+    ("POST", "/queue/create"): ADMIN,
+    ("POST", "/queue/change"): ADMIN,
+    ("POST", "/queue/delete"): ADMIN,
+    ("POST", "/queue/release"): OPERATOR,
+    ("GET", "/intake"): READER,
+    ("GET", "/intake/{name}/dialog"): OPERATOR,
+    ("POST", "/intake/{name}/look"): OPERATOR,
+    ("POST", "/intake/{name}/take"): OPERATOR,
+    ("POST", "/intake/{name}/follow"): OPERATOR,
+    ("POST", "/intake/{name}/stop"): OPERATOR,
     # console: access, system
     ("GET", "/access"): ADMIN,
     ("GET", "/tokens/dialog"): ADMIN,

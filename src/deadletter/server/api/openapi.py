@@ -53,7 +53,7 @@ from .moves import VERB_ROUTES
 from .replay_examples import REPLAYS
 from .triage_examples import ANSWERS
 from .upkeep_examples import SESSION, UPKEEP
-from .worker_examples import WORKERS
+from .worker_examples import WORKERS, intake_examples
 
 _AT: Final = datetime(2026, 11, 16, 9, 30, tzinfo=UTC)
 _ID: Final = letter_id("orders", "", "o-17")
@@ -308,6 +308,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "latest_audit": Example({"entries": [_ACT], "before": 12}),
     **{name: Example(answer) for name, answer in (ANSWERS | WORKERS).items()},
     **{name: Example(answer, asked) for name, (answer, asked) in UPKEEP.items()},
+    **{name: Example(answer, asked) for name, (answer, asked) in intake_examples(_HEAD).items()},
     "list_audit": Example({"entries": [_ACT], "after": 12}),
     "export_letters": Example(_EXPORT),
     "import_letters": Example(TakenIn(added=1, known=0), _EXPORT),

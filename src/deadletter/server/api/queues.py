@@ -7,15 +7,20 @@ from litestar import delete, get, patch, post
 from litestar.params import FromQuery, JSONBody, PathParameter, QueryParameter
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
-from deadletter.core.access import Identity, Role
-from deadletter.core.errors import ConfigError, NotFound
-from deadletter.core.letter import By
-from deadletter.core.topology import MAX_ATTEMPTS, MAX_NAME, MAX_REFERENCE, no_dead_queue
-from deadletter.office.mailboxes import Outage, Released, not_held
+from deadletter.core.access import Role
+from deadletter.core.topology import MAX_ATTEMPTS, MAX_NAME, MAX_REFERENCE
+from deadletter.office.mailboxes import Outage, Released
 from deadletter.office.stats import Stats
 from deadletter.ports import QueueInfo, QueueOptions
-from deadletter.server.auth.guards import check_seen, check_uses, needs
-from deadletter.server.context import Here, ServerContext, Who
+from deadletter.server.acting.mailbox_acts import (
+    change_mailbox,
+    create_mailbox,
+    delete_mailbox,
+    no_mailbox,
+    release_mailbox,
+)
+from deadletter.server.auth.guards import check_seen, needs
+from deadletter.server.context import Here, Who
 
 from .letters import Reason
 
@@ -76,8 +81,6 @@ async def list_queues(context: Here, who: Who) -> list[QueueInfo]:
 @post("/queues", guards=ADMIN)
 async def create_queue(context: Here, who: Who, data: JSONBody[NewMailbox]) -> QueueOptions:
     """Create a mailbox. If it exists with other options, it is a conflict."""
-    check_seen(who, data.name, _missing)
-    await _check_uses(context, who, data.name, data.dead_queue)
     options = QueueOptions(
         name=data.name,
         dead_queue=data.dead_queue,
@@ -85,15 +88,15 @@ async def create_queue(context: Here, who: Who, data: JSONBody[NewMailbox]) -> Q
         expire_after=data.expire_after,
         reference=data.reference,
     )
-    by = By(who.name, data.reason)
-    await context.office.mailboxes.create(options, by)
-    return options
+    return await create_mailbox(context, who, options, reason=data.reason)
 
 
 @get("/queues/{name:path}", guards=READ)
 async def get_queue(context: Here, who: Who, name: Name) -> QueueInfo:
     """Return one mailbox and its numbers of messages."""
-    return await context.office.mailboxes.get(_named(who, name))
+    mailbox = name.removeprefix("/")
+    check_seen(who, mailbox, no_mailbox)
+    return await context.office.mailboxes.get(mailbox)
 
 
 @patch("/queues/{name:path}", guards=ADMIN)
@@ -101,13 +104,8 @@ async def change_queue(
     context: Here, who: Who, name: Name, data: JSONBody[MailboxChange]
 ) -> QueueOptions:
     """Change a mailbox's options."""
-    changes = data.given()
-    if not changes:
-        raise ConfigError("the request changes nothing: give at least one option")
-    mailbox = _named(who, name)
-    if changes.get("dead_queue") or changes.get("expire_after"):
-        await _check_uses(context, who, mailbox, changes.get("dead_queue"))
-    return await context.office.mailboxes.update(mailbox, changes, By(who.name, data.reason))
+    mailbox = name.removeprefix("/")
+    return await change_mailbox(context, who, mailbox, data.given(), reason=data.reason)
 
 
 @delete("/queues/{name:path}", guards=ADMIN, status_code=200)
@@ -123,31 +121,9 @@ async def delete_queue(
 
     The dead queue of another mailbox is deleted only with `force`.
     """
-    mailbox = _named(who, name)
-    await _check_uses(context, who, mailbox)
-    gone = await context.office.mailboxes.delete(mailbox, By(who.name, reason), force=force)
-    return Deleted(mailbox=mailbox, purged=gone)
-
-
-def _named(who: Identity, name: str) -> str:
     mailbox = name.removeprefix("/")
-    check_seen(who, mailbox, _missing)
-    return mailbox
-
-
-def _missing(mailbox: str) -> NotFound:
-    return NotFound(f"there is no mailbox {mailbox!r}; `dlq queues list` shows them")
-
-
-async def _check_uses(
-    context: ServerContext, who: Identity, mailbox: str, dead_queue: str | None = None
-) -> None:
-    async def list_all() -> list[QueueOptions]:
-        return [one.options for one in await context.office.mailboxes.list()]
-
-    if dead_queue is not None:
-        check_seen(who, dead_queue, no_dead_queue)
-    await check_uses(who, mailbox, list_all, leads_to=dead_queue)
+    gone = await delete_mailbox(context, who, mailbox, force=force, reason=reason)
+    return Deleted(mailbox=mailbox, purged=gone)
 
 
 class Release(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -183,9 +159,7 @@ async def release_outage(context: Here, who: Who, data: JSONBody[Release]) -> Re
 
     Workers continue within seconds, and do not stop for the same cause for a day.
     """
-    check_seen(who, data.mailbox, not_held)
-    by = By(who.name, data.reason)
-    return await context.office.mailboxes.release(data.mailbox, by)
+    return await release_mailbox(context, who, data.mailbox, reason=data.reason)
 
 
 @get("/stats", guards=[needs(Role.READER)])

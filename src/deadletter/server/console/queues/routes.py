@@ -2,4 +2,6 @@
 
 from typing import Any, Final
 
-routes: Final[list[Any]] = []
+from . import intake_routes, mailbox_routes
+
+routes: Final[list[Any]] = [*mailbox_routes.routes, *intake_routes.routes]
