@@ -22,6 +22,7 @@ from deadletter.settings import Settings
 from deadletter.wiring.node_drains import NodeDrains
 
 from .auth.codes import SignInCodes
+from .auth.oidc import OpenIdProvider
 from .problems import AnswerInstead
 
 # Limits for costly searches. They run in steps and take turns, so that a plain list never
@@ -111,7 +112,7 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     function for each background task, by name, that returns its problem or None. `codes`
     has the one-time codes for signing in, and `home` the URL of the engine for people,
     without its password. `file` is the file of
-    the office, if its store is a file.
+    the office, if its store is a file, and `oidc` the provider that people sign in with.
     """
 
     engine: Engine
@@ -132,6 +133,7 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     codes: SignInCodes | None = None
     home: str = ""
     file: Path | None = None
+    oidc: OpenIdProvider | None = None
 
 
 Here: TypeAlias = NamedDependency[ServerContext]  # as `context`

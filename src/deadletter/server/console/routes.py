@@ -3,18 +3,16 @@
 from importlib.metadata import version
 from typing import Any, Final
 
-from litestar import Request
-
 from deadletter.ports import Clock
 
-from . import assets, door, overview, undo
+from . import assets, door, overview, provider_door, undo
 from .assets import load_assets
 from .gate import environment
 from .groups import routes as groups
 from .letter import routes as letter
 from .letters import routes as letters
 from .notices import Notices
-from .pages import BEGAN, Console
+from .pages import Console, note_start
 from .queues import routes as queues
 from .replays import routes as replays
 from .running import routes as running
@@ -26,7 +24,7 @@ _SCREENS: Final = (overview, groups, letters, letter, replays, queues, running, 
 
 def routes() -> list[Any]:
     """Return all routes of the console."""
-    return [route for module in (assets, door, *_SCREENS) for route in module.routes]
+    return [route for module in (assets, door, provider_door, *_SCREENS) for route in module.routes]
 
 
 def open_console(clock: Clock) -> Console:
@@ -36,7 +34,4 @@ def open_console(clock: Clock) -> Console:
     return Console(environment(names), found, Notices(), Undoing(clock), version("deadletter"))
 
 
-def note_start(request: Request[Any, Any, Any]) -> None:
-    """Note when a page was asked for; its foot says how long it took."""
-    clock = request.app.state.context.clock
-    request.scope["state"][BEGAN] = clock.monotonic()
+__all__ = ["note_start", "open_console", "routes"]
