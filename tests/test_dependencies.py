@@ -28,6 +28,7 @@ STANDS_FOR = {
     "brokers/amqp": {"rabbitmq"},
     "brokers/redis_common": {"redis"},
     **{f"{ring}/{extra}": {extra} for ring in ("stores", "brokers") for extra in EXTRAS},
+    "server/auth/oidc": {"web", "oidc"},
     "server": {"web"},
     "queue_server/client": {"client"},
     "queue_server": {"web"},

@@ -77,6 +77,26 @@ class Work(Struct, frozen=True, kw_only=True):
     watchdog: Seconds = 720.0  # without a heartbeat before a restart; 0: no watchdog
 
 
+class Oidc(Struct, frozen=True, kw_only=True):
+    """Sign-in to the console with an OpenID provider. Tokens keep working beside it."""
+
+    issuer: Text | None = None  # the URL of the provider; None: nobody signs in with one
+    client_id: Text | None = None  # under which the provider knows this console
+    client_secret: Text | None = None
+    client_secret_file: Text | None = None  # a file with the secret, instead of it
+    url: Text | None = None  # of this console, as browsers see it: https://dlq.example
+    name: Text = "single sign-on"  # of the provider, on the button
+    scopes: Names = ("openid", "profile", "email")
+    name_claim: Text = "email"  # the actor in the audit
+    role_claim: Text = "groups"  # with dots for claims in claims: realm_access.roles
+    readers: Names = ()  # values of the role claim that make a reader
+    operators: Names = ()
+    admins: Names = ()
+    sources_claim: Text | None = None  # mailboxes that one may see, `*` for all; None: all
+    hours: Hours = 8.0  # length of such a session, at most serve.session_hours
+    skew: Seconds = 60.0  # that the clocks of provider and server may differ
+
+
 class Serve(Struct, frozen=True, kw_only=True):
     """Settings of `dlq serve`."""
 
@@ -97,6 +117,7 @@ class Serve(Struct, frozen=True, kw_only=True):
     grace: Seconds = 30.0  # for requests in progress when the server stops
     retention_every: Hours | None = None  # between retention runs (default: never)
     graph: Text | None = None  # a pipeline's graph (JSON): the topics of nodes with other names
+    oidc: Oidc = Oidc()
 
 
 class Access(Struct, frozen=True, kw_only=True):
@@ -180,7 +201,13 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Return the fields, without passwords in URLs and without keys."""
-        hidden = structs.replace(self, signing_keys=("...",) * len(self.signing_keys))
+        oidc = self.serve.oidc
+        secret = None if oidc.client_secret is None else "..."
+        hidden = structs.replace(
+            self,
+            signing_keys=("...",) * len(self.signing_keys),
+            serve=structs.replace(self.serve, oidc=structs.replace(oidc, client_secret=secret)),
+        )
         return redact(super(Settings, hidden).__repr__())
 
 
@@ -285,8 +312,10 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
 def _built(values: Mapping[str, tuple[Any, str]]) -> Settings:
     nested: dict[str, Any] = {}
     for key, (value, where) in values.items():
-        section, _, name = key.rpartition(".")
-        fields = nested.setdefault(section, {}) if section else nested
+        *sections, name = key.split(".")
+        fields = nested
+        for section in sections:
+            fields = fields.setdefault(section, {})
         fields[name] = _converted(key, value, where)
     return msgspec.convert(nested, Settings)
 

@@ -5,12 +5,16 @@ from .consul import Consul
 from .kafka import Kafka
 from .mongodb import MongoDB
 from .nats import Nats
+from .openid import OpenId
 from .postgresql import PostgreSQL
 from .rabbitmq import RabbitMQ
 from .redis import Redis
 from .sqs import Sqs
 
-KINDS: tuple[type[Server], ...] = (PostgreSQL, Redis, Nats, MongoDB, Sqs, RabbitMQ, Kafka, Consul)
+KINDS: tuple[type[Server], ...] = (
+    *(PostgreSQL, Redis, Nats, MongoDB, Sqs, RabbitMQ, Kafka, Consul),
+    OpenId,
+)
 
 __all__ = [
     "KINDS",
@@ -20,6 +24,7 @@ __all__ = [
     "MongoDB",
     "Nats",
     "NotOurs",
+    "OpenId",
     "PostgreSQL",
     "RabbitMQ",
     "Redis",

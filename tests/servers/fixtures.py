@@ -12,7 +12,19 @@ from typing import Any, NoReturn
 
 import pytest
 
-from . import Consul, Kafka, Missing, MongoDB, Nats, PostgreSQL, RabbitMQ, Redis, Server, Sqs
+from . import (
+    Consul,
+    Kafka,
+    Missing,
+    MongoDB,
+    Nats,
+    OpenId,
+    PostgreSQL,
+    RabbitMQ,
+    Redis,
+    Server,
+    Sqs,
+)
 from .node import Node
 
 
@@ -95,3 +107,4 @@ sqs_server = server_of(Sqs)
 rabbitmq_server = server_of(RabbitMQ)
 kafka_server = server_of(Kafka)
 consul_server = server_of(Consul)
+openid_server = server_of(OpenId)

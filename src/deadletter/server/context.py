@@ -23,6 +23,7 @@ from deadletter.wiring.intakes import Intakes
 from deadletter.wiring.node_drains import NodeDrains
 
 from .auth.codes import SignInCodes
+from .auth.oidc import OpenIdProvider
 from .problems import AnswerInstead
 
 # Limits for costly searches. They run in steps and take turns, so that a plain list never
@@ -112,7 +113,7 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     function for each background task, by name, that returns its problem or None. `codes`
     has the one-time codes for signing in, and `home` the URL of the engine for people,
     without its password. `file` is the file of
-    the office, if its store is a file.
+    the office, if its store is a file, and `oidc` the provider that people sign in with.
     """
 
     engine: Engine
@@ -134,6 +135,7 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     codes: SignInCodes | None = None
     home: str = ""
     file: Path | None = None
+    oidc: OpenIdProvider | None = None
 
 
 Here: TypeAlias = NamedDependency[ServerContext]  # as `context`

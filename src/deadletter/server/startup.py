@@ -22,6 +22,7 @@ from deadletter.office.preflight import Fits
 from deadletter.ports import Clock, Dice, KeyRing
 from deadletter.server.auth.codes import SignInCodes
 from deadletter.server.auth.hosts import is_local
+from deadletter.server.auth.oidc import open_provider
 from deadletter.settings import Serve, Settings
 from deadletter.wiring.engines import file_of
 from deadletter.wiring.foreign import Ways
@@ -90,6 +91,7 @@ async def open_context(
             metrics=registry,
             codes=SignInCodes(clock),
             home=redact(home),
+            oidc=open_provider(settings.serve, clock),
             file=file_of(office or (None if url else settings.office) or home),
         )
 

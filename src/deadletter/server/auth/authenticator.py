@@ -252,13 +252,22 @@ class Authenticator:
         token = await (self._by_code(shown) if is_code(shown) else self.token(shown))
         if token is not None:
             return token
+        await self.count_failure(connection, store)
+        raise unauthenticated()
+
+    async def count_failure(self, connection: Connection, store: LetterStore) -> None:
+        """Count a failed sign-in of this address; raises 429 after too many."""
         client = address(connection)
         if wait := self._sign_ins.spend(client):
             raise too_many(wait)
         if self._sign_ins.is_spent(client):
             # Only the last failure is recorded: otherwise anybody could fill the audit.
             await store.record("block", f"address:{client}", By("dlq serve", _FAILED))
-        raise unauthenticated()
+
+    def check_failures(self, connection: Connection) -> None:
+        """Raise 429 if this address has used up its failed sign-ins."""
+        if self._sign_ins.is_spent(address(connection)):
+            raise too_many(_ADDRESS_EVERY)
 
     async def token(self, shown: str) -> Token | None:
         """Return the token with this secret, if it is valid now."""

@@ -36,6 +36,8 @@ OPEN: Final = frozenset(
         ("GET", "/static/{digest}/{name}"),
         ("GET", "/sign-in"),
         ("POST", "/sign-in"),
+        ("GET", "/sign-in/start"),
+        ("GET", "/sign-in/callback"),
     }
 )
 """Method and path of the routes that need no token."""

@@ -18,6 +18,7 @@ from deadletter.core.access import (
     TokenView,
     name_problem,
     skeleton,
+    to_the_hour,
 )
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By
@@ -25,6 +26,7 @@ from deadletter.ports import AccessStore, Clock, LetterStore
 
 # A random secret of 256 bits needs no slow hash, because it cannot be guessed.
 _SECRET: Final = 32
+_PROVIDED: Final = "sso"
 _PRINCIPAL: Final = 16
 _SHAPE: Final = r"dlq_[a-z0-9]{1,16}_[0-9a-f]{64}"
 _is_token: Final = re.compile(_SHAPE, re.ASCII).fullmatch
@@ -145,6 +147,42 @@ class Keys:
         await self._access.revoke(id)
         return token
 
+    async def sign_in_token(self, to: Identity, *, expires_at: datetime, by: str) -> Token:
+        """
+        Return the token of a person who signs in with a provider; nobody knows its secret.
+
+        The person is told apart by `to.principal`. The token is the same as before, with
+        the rights of now: if they have changed, earlier sessions end. Raises Conflict if
+        the name belongs to another token or looks like the name of one.
+        """
+        _check(to)
+        id_ = f"{_PROVIDED}{to.principal[:10]}"
+        looks = skeleton(to.name)
+        known = await self._access.tokens()
+        for other in known:
+            if other.id != id_ and skeleton(other.to.name) == looks:
+                raise Conflict(
+                    f"the name {to.name!a} belongs to a token of this office, or looks like"
+                    " the name of one: the audit would be ambiguous. An administrator can"
+                    " revoke that token"
+                )
+        now = self._clock.now()
+        before = next((token for token in known if token.id == id_), None)
+        token = Token(
+            id=id_,
+            hash=before.hash if before else _hash(new_secret(), b"dlq-token"),
+            to=to,
+            created_at=before.created_at if before else now,
+            created_by=before.created_by if before else by,
+            expires_at=expires_at,
+            last_used_at=to_the_hour(now),
+        )
+        await self._access.put_token(token)
+        if before is None or before.to != to:
+            detail = _audit_detail(replace(token, expires_at=None))
+            await self._store.record("issue", target(id_), By("dlq serve", by), detail)
+        return token
+
 
 async def first_token(access: AccessStore, store: LetterStore, clock: Clock) -> str | None:
     """
@@ -179,6 +217,11 @@ async def opening_token(
         expires_at=clock.now() + lasts,
     )
     return shown
+
+
+def is_provided(token_id: str) -> bool:
+    """Return whether a token belongs to a person who signs in with a provider."""
+    return token_id.startswith(_PROVIDED)
 
 
 def covers(who: Identity, other: Identity) -> bool:

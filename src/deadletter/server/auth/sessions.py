@@ -16,17 +16,19 @@ from .session_list import Sessions
 
 
 async def open_session(
-    connection: Connection, context: ServerContext, token: Token
+    connection: Connection, context: ServerContext, token: Token, *, hours: float | None = None
 ) -> tuple[Session, Cookie]:
     """
     Open a session; return it with the cookie of its browser.
 
-    An earlier session of the browser ends. Raises 401 if the token was revoked meanwhile.
+    An earlier session of the browser ends. It lasts `serve.session_hours`, or fewer `hours`,
+    and never longer than its token. Raises 401 if the token was revoked meanwhile.
     """
     if context.access is None:
         raise Conflict("access is off: no sign-in is needed")
     now, shown = context.clock.now(), new_secret()
-    ends = now + timedelta(hours=context.settings.serve.session_hours)
+    longest = context.settings.serve.session_hours
+    ends = now + timedelta(hours=longest if hours is None else min(hours, longest))
     session = Session(
         hash=session_hash(shown),
         to=token.to,

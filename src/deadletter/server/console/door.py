@@ -13,9 +13,9 @@ from deadletter.server.auth.authenticator import FORM
 from deadletter.server.auth.guards import authenticator, caller, needs
 from deadletter.server.auth.hosts import refuse_tokens_in_urls, reject_other_origins
 from deadletter.server.auth.sessions import end_session, open_session
-from deadletter.server.context import Here
+from deadletter.server.context import Here, ServerContext
 
-from .pages import LONGEST, About, bare_page, own_path, redirect
+from .pages import LONGEST, About, bare_page, own_path, path_to, redirect
 
 _ABOUT: Final = About(title="Sign in")
 _LARGEST: Final = 16 * 1024  # bytes of a sign-in, because the caller is still unknown
@@ -29,6 +29,8 @@ class SignInPage(Struct, frozen=True, kw_only=True):
 
     next: str
     problem: str = ""
+    provider: str = ""  # the name of an OpenID provider to sign in with, if there is one
+    start: str = ""  # the path that leads to it
 
 
 @get("/sign-in", include_in_schema=False)
@@ -41,7 +43,7 @@ async def show_sign_in(
     refuse_tokens_in_urls(request)
     if context.access is None or await _is_known(request):
         return redirect(own_path(next))
-    return bare_page(request, "sign_in.html", SignInPage(next=own_path(next)), _ABOUT)
+    return bare_page(request, "sign_in.html", _page(request, own_path(next)), _ABOUT)
 
 
 @post("/sign-in", include_in_schema=False, request_max_body_size=_LARGEST)
@@ -59,11 +61,10 @@ async def sign_in(request: Request[Any, Any, Any], context: Here) -> Response[by
         token = await authenticator(request).sign_in(request, shown, context.store)
         _, cookie = await open_session(request, context, token)
     except NotAuthorizedException:
-        return _again(request, to, _INVALID, 401)
+        return sign_in_again(request, to, _INVALID, 401)
     except TooManyRequestsException as error:
-        seconds = (error.headers or {}).get("Retry-After", "60")
-        text = f"Too many failed attempts from your address. Try again in {_wait(seconds)}."
-        return _again(request, to, text, 429, {"retry-after": seconds})
+        kept = {"retry-after": (error.headers or {}).get("Retry-After", "60")}
+        return sign_in_again(request, to, too_many_words(error), 429, kept)
     return redirect(to, cookies=[cookie])
 
 
@@ -82,15 +83,34 @@ async def _is_known(request: Request[Any, Any, Any]) -> bool:
     return True
 
 
-def _again(
+def sign_in_again(
     request: Request[Any, Any, Any],
     to: str,
     problem: str,
     status: int,
     headers: dict[str, str] | None = None,
 ) -> Response[bytes]:
-    page = SignInPage(next=to, problem=problem)
+    """Show the sign-in again, with what went wrong."""
+    page = _page(request, to, problem)
     return bare_page(request, "sign_in.html", page, _ABOUT, status=status, headers=headers)
+
+
+def too_many_words(error: TooManyRequestsException) -> str:
+    """Return in words when somebody may try again."""
+    seconds = (error.headers or {}).get("Retry-After", "60")
+    return f"Too many failed attempts from your address. Try again in {_wait(seconds)}."
+
+
+def _page(request: Request[Any, Any, Any], to: str, problem: str = "") -> SignInPage:
+    context: ServerContext = request.app.state.context
+    if context.oidc is None:
+        return SignInPage(next=to, problem=problem)
+    return SignInPage(
+        next=to,
+        problem=problem,
+        provider=context.oidc.settings.name,
+        start=path_to("sign-in", "start", next=to),
+    )
 
 
 def _wait(seconds: str) -> str:

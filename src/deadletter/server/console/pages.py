@@ -115,6 +115,12 @@ class Shell(Struct, frozen=True, kw_only=True):
         return any(not screen.phone for section in self.sections for screen in section)
 
 
+def note_start(request: Request[Any, Any, Any]) -> None:
+    """Note when a page was asked for; its foot says how long it took."""
+    clock = request.app.state.context.clock
+    request.scope["state"][BEGAN] = clock.monotonic()
+
+
 def viewer_of(request: Request[Any, Any, Any]) -> Viewer:
     """Return the person who looks, as far as the request tells."""
     context: ServerContext = request.app.state.context

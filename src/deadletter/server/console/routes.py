@@ -3,11 +3,11 @@
 from importlib.metadata import version
 from typing import Any, Final
 
-from litestar import Litestar, Request
+from litestar import Litestar
 
 from deadletter.ports import Clock
 
-from . import assets, charts, door, undo
+from . import assets, charts, door, provider_door, undo
 from .assets import load_assets
 from .audit import routes as audit
 from .errands import Errands
@@ -18,7 +18,7 @@ from .letter import routes as letter
 from .letters import routes as letters
 from .notices import Notices
 from .overview import routes as overview
-from .pages import BEGAN, Console
+from .pages import Console, note_start
 from .queues import routes as queues
 from .replays import routes as replays
 from .report import routes as report
@@ -34,7 +34,7 @@ _SCREENS: Final = (
 
 def routes() -> list[Any]:
     """Return all routes of the console."""
-    return [route for module in (assets, door, *_SCREENS) for route in module.routes]
+    return [route for module in (assets, door, provider_door, *_SCREENS) for route in module.routes]
 
 
 def open_console(clock: Clock) -> Console:
@@ -58,7 +58,4 @@ async def close_console(app: Litestar) -> None:
     await console.errands.close()
 
 
-def note_start(request: Request[Any, Any, Any]) -> None:
-    """Note when a page was asked for; its foot says how long it took."""
-    clock = request.app.state.context.clock
-    request.scope["state"][BEGAN] = clock.monotonic()
+__all__ = ["close_console", "note_start", "open_console", "routes"]
