@@ -90,14 +90,14 @@ def summary(wrong: list[tuple[str, str]]) -> str:
 async def openers(page: Page) -> list[str]:
     """Return what the buttons of a page that open a dialog load."""
     found: list[str] = await page.locator(
-        "button[hx-get][hx-target='#dialog-body']:visible"
+        ":is(a, button)[hx-get][hx-target='#dialog-body']:visible"
     ).evaluate_all("(all) => all.map((one) => one.getAttribute('hx-get'))")
     return found
 
 
 async def look_into(page: Page, url: str) -> list[str]:
     """Open a dialog and look at it; the focus returns to what opened it."""
-    button = page.locator(f'button[hx-get="{url}"]:visible').first
+    button = page.locator(f':is(a, button)[hx-get="{url}"]:visible').first
     await button.click()
     dialog = page.locator("dialog[open]")
     await expect(dialog).to_be_visible()
