@@ -1,10 +1,12 @@
 """What people do in every journey: read the notice, open a dialog, count their acts."""
 
-from typing import Any
+from typing import Any, Final
 
 from playwright.async_api import Locator, Page, expect
 
 from browser.places import Place
+
+LONG: Final = 60_000.0  # milliseconds in which a replay ends
 
 
 def notice(page: Page) -> Locator:
@@ -27,6 +29,12 @@ def heading(page: Page) -> Locator:
     return page.get_by_role("heading", level=1)
 
 
+async def arrive(page: Page, text: str) -> None:
+    """Wait for the page whose heading has this text, and for its scripts."""
+    await expect(heading(page)).to_contain_text(text)
+    await page.wait_for_load_state()
+
+
 async def press(page: Page, keys: str) -> None:
     """Press the keys of a shortcut, one after the other."""
     for key in keys.split():
@@ -43,15 +51,38 @@ async def tab_to(page: Page, target: Locator, *, most: int = 120) -> None:
     raise AssertionError(f"Tab does not reach {target}")
 
 
-async def orders(place: Place, count: int, **more: Any) -> None:
-    """Send orders of customers in Switzerland, numbered from 1."""
-    await place.send(
-        "orders",
-        [
-            {"id": f"o-{number}", "amount": 5 + number, "country": "CH", **more}
-            for number in range(1, count + 1)
-        ],
-    )
+async def orders(
+    place: Place, count: int, *, first: int = 1, headers: Any = None, **more: Any
+) -> None:
+    """Send orders of customers in Switzerland, with numbers from `first` on."""
+    bodies = [
+        {"id": f"o-{number}", "amount": 5 + number, "country": "CH", **more}
+        for number in range(first, first + count)
+    ]
+    options = {"headers": headers} if headers else {}
+    await place.send("orders", [(body, options) for body in bodies])
+
+
+async def plan(page: Page, reason: str, *, how: str = "") -> None:
+    """On the page of a new replay: say why, and have the letters judged."""
+    await arrive(page, "Plan a replay")
+    if how:
+        await page.get_by_role("radio", name=how).check()
+    await page.get_by_label("Reason").fill(reason)
+    await page.get_by_role("button", name="Choose these letters and judge them").click()
+    await expect(page.locator("#preview")).to_contain_text("Send", timeout=LONG)
+    await page.wait_for_load_state()
+
+
+async def send(page: Page, step: str) -> None:
+    """On the page of a plan: press the button that names the first step, and confirm it."""
+    await page.locator("#preview").get_by_role("button", name=step).click()
+    await dialog(page).get_by_role("button", name=step).click()
+
+
+async def told(page: Page, text: str) -> None:
+    """Wait until the page of a replay says this in its first sentence."""
+    await expect(page.locator("#told")).to_contain_text(text, timeout=LONG)
 
 
 async def group_of(place: Place, error: str) -> str:

@@ -41,7 +41,7 @@ async def test_a_readers_day(desk: Place, visit: Visit) -> None:
     await page.goto(f"/letters/{letters[0]}")
     refused = page.get_by_role("button", name="Review")
     await expect(refused.first).to_have_attribute("aria-disabled", "true")
-    await refused.first.click()
+    await refused.first.click(force=True)
     await page.keyboard.press("w")
     async with desk.api() as api:
         assert (await api.get(f"/letters/{letters[0]}")).json()["head"]["state"] == "pending"
