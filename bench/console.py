@@ -300,7 +300,11 @@ async def reading(base: str, url: str, large: str, told: Tell) -> list[Row]:
         async with httpx.AsyncClient(base_url=base, timeout=60) as client:
             there = await addresses(client, large)
             told(f"{len(there)} pages and parts")
-            rows = [*await mixed(client, there), *await deep(client, there), *await sizes(client, there)]
+            rows = [
+                *await mixed(client, there),
+                *await deep(client, there),
+                *await sizes(client, there),
+            ]
         told("in a browser")
         pages = [path for name, path in there.items() if name.startswith("/") and " " not in name]
         return rows + await look(base, pages)

@@ -145,6 +145,7 @@ async def sign_in(page: Page, token: str, path: str = "/") -> None:
     await page.get_by_label("Token").fill(token)
     await page.get_by_role("button", name="Sign in").click()
     await expect(page.get_by_role("heading", name="Sign in")).to_have_count(0)
+    await page.wait_for_load_state()
 
 
 async def settled(page: Page) -> None:

@@ -34,8 +34,9 @@ class Crawl:
 
     @property
     def addresses(self) -> list[str]:
-        """One address of each kind of page."""
-        return [found[0] for _, found in sorted(self.pages.items())]
+        """One address of each route, and of each route with one parameter."""
+        kinds = sorted(kind for kind in self.pages if "&" not in kind)
+        return [self.pages[kind][0] for kind in kinds]
 
 
 def page_routes(method: str = "GET") -> list[str]:
@@ -102,7 +103,7 @@ async def crawl(client: httpx.AsyncClient, token: str = "") -> Crawl:
         if answer.status_code != 200:
             # A screen that needs a parameter says so when it is asked for without one.
             if address not in plain or answer.status_code >= 500:
-                found.problems.append(f"{address}: {answer.status_code} {answer.text[:300]}")
+                found.problems.append(f"{address}: {answer.status_code} {_said(answer)}")
             continue
         if not answer.headers.get("content-type", "").startswith("text/html"):
             found.files.setdefault(kind, []).append(address)
@@ -114,6 +115,13 @@ async def crawl(client: httpx.AsyncClient, token: str = "") -> Crawl:
         found.problems += _wrong_page(address, page, answer, is_whole=is_whole)
         todo += _leads(address, page)
     return found
+
+
+def _said(answer: httpx.Response) -> str:
+    """Return the problem of a page in its own words."""
+    page = Page(answer.text)
+    alerts = [one.text for one in page.all(role="alert") if one.text]
+    return (alerts or [page.text])[0][:200]
 
 
 def _leads(address: str, page: Page) -> list[tuple[str, bool]]:

@@ -82,7 +82,7 @@ class Watch:
 async def shift_of(page: Page) -> tuple[float, list[str]]:
     """Return how far the layout of a page shifted by itself, and what did."""
     found: dict[str, Any] = await page.evaluate("globalThis.__shift")
-    return round(found["value"], 4), found["of"]
+    return round(found["value"], 3), found["of"]
 
 
 async def canary_of(page: Page) -> object:
