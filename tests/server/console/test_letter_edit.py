@@ -124,6 +124,22 @@ async def test_wrong_json_is_told_beside_the_field_and_kept(
     assert as_text.find("input", name="seen")["value"]
 
 
+async def test_json_is_laid_out_on_request_and_shown_as_such(
+    browser: Browser, context: ServerContext
+) -> None:
+    letter = await kept(context, body=b'{"a":1.0,"b":[1e400,2]}')
+    page = await browser.get(f"/letters/{letter.id}/edit")
+
+    laid_out = await browser.submit(form_of(page), step="lay-out")
+    wrong = await browser.submit(form_of(page), body="{", step="lay-out", status=400)
+
+    text = '{\n  "a": 1.0,\n  "b": [\n    1e400,\n    2\n  ]\n}'
+    assert form_of(laid_out).values["body"] == [text]
+    assert laid_out.all("ins")
+    assert form_of(wrong).values["body"] == ["{"]
+    assert (await context.office.letters.head(letter.id)).revision == 0
+
+
 async def test_an_edit_of_somebody_else_is_not_overwritten(
     browser: Browser, context: ServerContext
 ) -> None:

@@ -439,3 +439,29 @@ async def test_a_failing_test_is_one_form_away(browser: Browser, context: Server
 
     assert form.action == f"/api/v1/letters/{letter.id}/repro"
     assert answer.headers["content-type"] == "application/zip"
+
+
+class TestInMemory:
+    """The same pages over another store."""
+
+    @pytest.fixture
+    def url(self) -> str:
+        return "memory://"
+
+    async def test_a_letter_its_neighbours_and_its_group(
+        self, browser: Browser, context: ServerContext
+    ) -> None:
+        letters = make_letters(3, now=context.clock.now())
+        await context.store.keep(letters)
+
+        page = await browser.get(f"/letters/{letters[1].id}")
+        assert "2 other letters like it" in page.main.text
+        older = await browser.get(page.link("older ]"))
+        assert letters[2].id in older.main.text
+        await browser.get(f"/letters/{letters[1].id}/newer")
+        assert browser.path == f"/letters/{letters[0].id}"
+        compared = await browser.get(f"/letters/{letters[0].id}/compare")
+        assert letters[1].id[:10] in compared.h1
+        await context.office.letters.purge([letters[0].id], By("anna", "GDPR"))
+        gone = await browser.get(f"/letters/{letters[0].id}", status=410)
+        assert "by anna: GDPR" in gone.main.text
