@@ -149,6 +149,26 @@ async def test_an_error_that_differs_from_the_one_before_is_marked(
     assert story.text.count("another error") == 1
 
 
+async def test_attempts_that_failed_alike_are_folded_in_the_story(
+    browser: Browser, context: ServerContext
+) -> None:
+    letter = order(context.clock.now())
+    history = ""
+    for number in range(1, 7):
+        at = letter.head.dead_at + timedelta(seconds=2**number)
+        history = append(history, Attempt(number=number, at=at, error_type="shop.Odd", text="x"))
+    await context.store.keep([replace(letter, history=history)])
+
+    page = await browser.get(f"/letters/{letter.id}")
+
+    told = section(page, "story").text
+    assert "4 attempts more with the same error, 2 s to 32 s apart" in told
+    assert "attempt 1 failed" in told
+    assert "attempt 6 failed" in told
+    assert "attempt 3 failed" not in told
+    assert "attempt 3" in section(page, "stack").text
+
+
 async def test_letters_near_it_are_counted_with_a_search(
     browser: Browser, context: ServerContext
 ) -> None:
