@@ -2,6 +2,7 @@
 
 import json
 from base64 import b64decode, b64encode
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +26,7 @@ from deadletter.server.context import ServerContext
 from html_pages import Form, Page
 from office.making import NOW
 from server.console.conftest import Browser, SignedIn
-from server.console.letter_rig import BODY, actions, kept
+from server.console.letter_rig import BODY, actions, kept, sent
 
 AMOUNT = '{"id": "o-17", "amount": 500, "password": "hunter2"}'
 
@@ -96,8 +97,8 @@ async def test_scripts_see_the_change_while_it_is_typed(
     page = await browser.get(f"/letters/{letter.id}/edit")
     form = form_of(page)
 
-    part = await browser.post(form.element["hx-post"], hx=True, **{**form.values, "body": AMOUNT})
-    wrong = await browser.post(form.element["hx-post"], hx=True, **{**form.values, "body": "{"})
+    part = await browser.post(form.element["hx-post"], hx=True, **sent(form, body=AMOUNT))
+    wrong = await browser.post(form.element["hx-post"], hx=True, **sent(form, body="{"))
 
     assert part.find(id="changes").all("ins")
     assert "not JSON: line 1, column 2" in wrong.text
@@ -214,11 +215,11 @@ async def test_headers_are_added_changed_and_removed(
     ],
 )
 async def test_invalid_fields_are_explained(
-    browser: Browser, context: ServerContext, fields: dict[str, str | list[str]], said: str
+    browser: Browser, context: ServerContext, fields: dict[str, Any], said: str
 ) -> None:
     letter = await kept(context, headers={})
     page = await browser.get(f"/letters/{letter.id}/edit")
-    empty: dict[str, str | list[str]] = {
+    empty: dict[str, Any] = {
         "header_was": ["-1"],
         "header_name": [""],
         "header_value": [""],

@@ -1,6 +1,7 @@
 """The page of a letter: what it says, what can be done there, who may."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -199,7 +200,7 @@ async def test_every_verb_works_without_scripts(
 
     if dialog in paths:
         form = (await browser.get(dialog)).form(action=act)
-        more = {"typed": letter.id[:6]} if verb == "purge" else {}
+        more: dict[str, Any] = {"typed": letter.id[:6]} if verb == "purge" else {}
         said = await browser.submit(
             form, reason="because", **more, status=200 if verb != "purge" else 404
         )
@@ -299,8 +300,9 @@ async def test_limited_callers_find_letters_of_their_mailboxes_only(
     for path in ("", "/older", "/newer", "/compare", "/edit", "/repro", "/close/dialog"):
         await limited.get(f"/letters/{letter.id}{path}", status=404)
     csrf = await limited.csrf()
-    for path, fields in (("/close", {}), ("/notes", {"text": "x"}), ("/contents/revealed", {})):
-        await limited.post(f"/letters/{letter.id}{path}", status=404, csrf=csrf, **fields)
+    await limited.post(f"/letters/{letter.id}/notes", status=404, csrf=csrf, text="x")
+    for path in ("close", "contents/revealed"):
+        await limited.post(f"/letters/{letter.id}/{path}", status=404, csrf=csrf)
     assert await actions(guarded, letter) == []
 
 
