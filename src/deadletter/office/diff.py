@@ -126,7 +126,7 @@ def _bodies(before: bytes, after: bytes, *, reveal: bool) -> tuple[list[str], li
     old, new = _text(before), _text(after)
     if old is None or new is None:
         return _hex(before, reveal=reveal), _hex(after, reveal=reveal)
-    laid_out = _laid_out(before), _laid_out(after)
+    laid_out = lay_out(before), lay_out(after)
     if laid_out[0] != laid_out[1]:  # else only the layout differs, or it is no JSON
         old, new = laid_out[0] or old, laid_out[1] or new
     return old.split("\n"), new.split("\n")
@@ -142,7 +142,8 @@ def _text(body: bytes) -> str | None:
     return None if "\x00" in text else text
 
 
-def _laid_out(body: bytes) -> str | None:
+def lay_out(body: bytes) -> str | None:
+    """Return JSON with one value on each line; None if it is not JSON, too long or too deep."""
     if (
         len(body) > _LAYOUT
         or max(accumulate(_STEPS.get(byte, 0) for byte in body), default=0) > _DEEP

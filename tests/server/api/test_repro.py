@@ -10,6 +10,7 @@ from litestar import Litestar
 from deadletter.client import Client
 from deadletter.core.access import Role
 from deadletter.core.letter import By, Changes
+from deadletter.server.app import build
 from deadletter.server.context import ServerContext
 from deadletter.settings import Settings
 from office.making import make_letter
@@ -132,5 +133,5 @@ async def test_the_client_unpacks_the_files(app: Litestar, context: ServerContex
 
 
 @pytest.fixture
-def app(api: Api) -> Litestar:
-    return api.app
+def app(context: ServerContext) -> Litestar:
+    return build(context)

@@ -2,10 +2,11 @@
 
 import re
 from datetime import datetime
+from typing import Any
 
 from deadletter.core.letter import DeadLetter
 from deadletter.server.context import ServerContext
-from html_pages import Element, Page
+from html_pages import Element, Form, Page
 from office.making import make_letter
 
 BODY = b'{"id": "o-17", "amount": "500", "password": "hunter2"}'
@@ -27,6 +28,11 @@ async def kept(context: ServerContext, **different: object) -> DeadLetter:
     letter = order(context.clock.now(), **different)
     await context.store.keep([letter])
     return letter
+
+
+def sent(form: Form, **changed: str) -> dict[str, Any]:
+    """Return the fields of a form with some of them changed."""
+    return {**form.values, **changed}
 
 
 def section(page: Page, name: str) -> Element:

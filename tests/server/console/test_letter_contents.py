@@ -13,7 +13,7 @@ from deadletter.server.context import ServerContext
 from html_pages import Page
 from office.making import NOW
 from server.console.conftest import Browser, SignedIn
-from server.console.letter_rig import BODY, actions, kept, section
+from server.console.letter_rig import BODY, actions, kept, section, sent
 
 
 def code(page: Page) -> str:
@@ -127,7 +127,7 @@ async def test_scripts_get_revealed_contents_as_a_part(
 
     part = await browser.submit(page.form(button="Reveal"), hx=True)
     forms = part.form(button="pretty")
-    hexed = await browser.post(forms.action, hx=True, **{**forms.values, "shape": "hex"})
+    hexed = await browser.post(forms.action, hx=True, **sent(forms, shape="hex"))
 
     assert part.find(id="contents").text.startswith("Body not masked")
     assert "hunter2" in part.html

@@ -2,6 +2,7 @@
 
 import json
 from base64 import b64decode, b64encode
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +26,7 @@ from deadletter.server.context import ServerContext
 from html_pages import Form, Page
 from office.making import NOW
 from server.console.conftest import Browser, SignedIn
-from server.console.letter_rig import BODY, actions, kept
+from server.console.letter_rig import BODY, actions, kept, sent
 
 AMOUNT = '{"id": "o-17", "amount": 500, "password": "hunter2"}'
 
@@ -96,8 +97,8 @@ async def test_scripts_see_the_change_while_it_is_typed(
     page = await browser.get(f"/letters/{letter.id}/edit")
     form = form_of(page)
 
-    part = await browser.post(form.element["hx-post"], hx=True, **{**form.values, "body": AMOUNT})
-    wrong = await browser.post(form.element["hx-post"], hx=True, **{**form.values, "body": "{"})
+    part = await browser.post(form.element["hx-post"], hx=True, **sent(form, body=AMOUNT))
+    wrong = await browser.post(form.element["hx-post"], hx=True, **sent(form, body="{"))
 
     assert part.find(id="changes").all("ins")
     assert "not JSON: line 1, column 2" in wrong.text
@@ -122,6 +123,22 @@ async def test_wrong_json_is_told_beside_the_field_and_kept(
     assert form_of(said).values["body"] == ['{"a": 1,\n "b" 2}']
     as_text = await browser.submit(form_of(said), encoding="text", step="check")
     assert as_text.find("input", name="seen")["value"]
+
+
+async def test_json_is_laid_out_on_request_and_shown_as_such(
+    browser: Browser, context: ServerContext
+) -> None:
+    letter = await kept(context, body=b'{"a":1.0,"b":[1e400,2]}')
+    page = await browser.get(f"/letters/{letter.id}/edit")
+
+    laid_out = await browser.submit(form_of(page), step="lay-out")
+    wrong = await browser.submit(form_of(page), body="{", step="lay-out", status=400)
+
+    text = '{\n  "a": 1.0,\n  "b": [\n    1e400,\n    2\n  ]\n}'
+    assert form_of(laid_out).values["body"] == [text]
+    assert laid_out.all("ins")
+    assert form_of(wrong).values["body"] == ["{"]
+    assert (await context.office.letters.head(letter.id)).revision == 0
 
 
 async def test_an_edit_of_somebody_else_is_not_overwritten(
@@ -198,11 +215,11 @@ async def test_headers_are_added_changed_and_removed(
     ],
 )
 async def test_invalid_fields_are_explained(
-    browser: Browser, context: ServerContext, fields: dict[str, str | list[str]], said: str
+    browser: Browser, context: ServerContext, fields: dict[str, Any], said: str
 ) -> None:
     letter = await kept(context, headers={})
     page = await browser.get(f"/letters/{letter.id}/edit")
-    empty: dict[str, str | list[str]] = {
+    empty: dict[str, Any] = {
         "header_was": ["-1"],
         "header_name": [""],
         "header_value": [""],

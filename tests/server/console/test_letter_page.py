@@ -1,6 +1,7 @@
 """The page of a letter: what it says, what can be done there, who may."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -149,6 +150,26 @@ async def test_an_error_that_differs_from_the_one_before_is_marked(
     assert story.text.count("another error") == 1
 
 
+async def test_attempts_that_failed_alike_are_folded_in_the_story(
+    browser: Browser, context: ServerContext
+) -> None:
+    letter = order(context.clock.now())
+    history = ""
+    for number in range(1, 7):
+        at = letter.head.dead_at + timedelta(seconds=2**number)
+        history = append(history, Attempt(number=number, at=at, error_type="shop.Odd", text="x"))
+    await context.store.keep([replace(letter, history=history)])
+
+    page = await browser.get(f"/letters/{letter.id}")
+
+    told = section(page, "story").text
+    assert "4 attempts more with the same error, 2 s to 32 s apart" in told
+    assert "attempt 1 failed" in told
+    assert "attempt 6 failed" in told
+    assert "attempt 3 failed" not in told
+    assert "attempt 3" in section(page, "stack").text
+
+
 async def test_letters_near_it_are_counted_with_a_search(
     browser: Browser, context: ServerContext
 ) -> None:
@@ -179,7 +200,7 @@ async def test_every_verb_works_without_scripts(
 
     if dialog in paths:
         form = (await browser.get(dialog)).form(action=act)
-        more = {"typed": letter.id[:6]} if verb == "purge" else {}
+        more: dict[str, Any] = {"typed": letter.id[:6]} if verb == "purge" else {}
         said = await browser.submit(
             form, reason="because", **more, status=200 if verb != "purge" else 404
         )
@@ -279,8 +300,9 @@ async def test_limited_callers_find_letters_of_their_mailboxes_only(
     for path in ("", "/older", "/newer", "/compare", "/edit", "/repro", "/close/dialog"):
         await limited.get(f"/letters/{letter.id}{path}", status=404)
     csrf = await limited.csrf()
-    for path, fields in (("/close", {}), ("/notes", {"text": "x"}), ("/contents/revealed", {})):
-        await limited.post(f"/letters/{letter.id}{path}", status=404, csrf=csrf, **fields)
+    await limited.post(f"/letters/{letter.id}/notes", status=404, csrf=csrf, text="x")
+    for path in ("close", "contents/revealed"):
+        await limited.post(f"/letters/{letter.id}/{path}", status=404, csrf=csrf)
     assert await actions(guarded, letter) == []
 
 
@@ -439,3 +461,29 @@ async def test_a_failing_test_is_one_form_away(browser: Browser, context: Server
 
     assert form.action == f"/api/v1/letters/{letter.id}/repro"
     assert answer.headers["content-type"] == "application/zip"
+
+
+class TestInMemory:
+    """The same pages over another store."""
+
+    @pytest.fixture
+    def url(self) -> str:
+        return "memory://"
+
+    async def test_a_letter_its_neighbours_and_its_group(
+        self, browser: Browser, context: ServerContext
+    ) -> None:
+        letters = make_letters(3, now=context.clock.now())
+        await context.store.keep(letters)
+
+        page = await browser.get(f"/letters/{letters[1].id}")
+        assert "2 other letters like it" in page.main.text
+        older = await browser.get(page.link("older ]"))
+        assert letters[2].id in older.main.text
+        await browser.get(f"/letters/{letters[1].id}/newer")
+        assert browser.path == f"/letters/{letters[0].id}"
+        compared = await browser.get(f"/letters/{letters[0].id}/compare")
+        assert letters[1].id[:10] in compared.h1
+        await context.office.letters.purge([letters[0].id], By("anna", "GDPR"))
+        gone = await browser.get(f"/letters/{letters[0].id}", status=410)
+        assert "by anna: GDPR" in gone.main.text

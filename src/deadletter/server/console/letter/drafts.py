@@ -19,6 +19,7 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.letter import Changes
 from deadletter.core.message import RESERVED, Headers, Message
 from deadletter.core.text import clean, clean_json
+from deadletter.office.diff import lay_out
 
 from .bounds import weight
 
@@ -138,6 +139,14 @@ def on_top(typed: Draft, base: str, now: Draft) -> Draft:
 def with_blanks(draft: Draft) -> Draft:
     """Return a draft with empty rows for new headers."""
     return structs.replace(draft, headers=(*draft.headers, *(HeaderField(),) * _BLANKS))
+
+
+def laid_out(draft: Draft) -> Draft:
+    """Return a draft with its JSON laid out; the same draft if that cannot be done."""
+    text = lay_out(draft.body.encode("utf-8", "surrogatepass")) if draft.form == JSON else None
+    if text is None or not is_plain(text) or weight_of(text) > _LARGEST:
+        return draft
+    return structs.replace(draft, body=text)
 
 
 def changes_of(typed: Draft, message: Message) -> Changes:

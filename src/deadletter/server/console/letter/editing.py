@@ -31,6 +31,7 @@ from .drafts import (
     digest_of,
     draft_of,
     is_nothing,
+    laid_out,
     on_top,
     typed_draft,
     with_blanks,
@@ -145,6 +146,8 @@ def _checked(
 ) -> tuple[EditPage, Changes | None]:
     """Return the page of what was typed, and the changes if they are valid."""
     typed = typed_draft(form, letter.message)
+    if form.step == "lay-out":
+        typed = laid_out(typed)
     base, reason = form.base, form.reason
     try:
         changes = changes_of(typed, letter.message)

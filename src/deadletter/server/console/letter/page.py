@@ -27,7 +27,7 @@ from deadletter.office.audit import AuditFilter
 from deadletter.office.diff import differences
 from deadletter.office.triage.facets import Nearby
 from deadletter.office.triage.layout import Form
-from deadletter.office.verbs import VERBS, Verb
+from deadletter.office.verbs import CLOSE, DISCARD, PURGE, REOPEN, RESTORE, REVIEW, VERBS, Verb
 from deadletter.office.view import tell
 from deadletter.server.auth.guards import needs
 from deadletter.server.console import words
@@ -53,7 +53,7 @@ _LARGEST: Final = 2**31  # bytes of a body
 _FACT: Final = 300  # bytes of HTML of one fact
 _CHANGES: Final = 20_000  # ...of what an edit has changed
 _FULL: Final = re.compile(r"[a-z2-7]{24}")
-_DELETIONS: Final = frozenset({"purge", "expire"})
+_DELETIONS: Final = frozenset({PURGE.name, "expire"})
 
 InSearch: TypeAlias = Annotated[
     str,
@@ -332,12 +332,12 @@ def _facts(letter: DeadLetter) -> list[tuple[str, str]]:
 
 
 _LOOKS: Final = {
-    "review": ("circle-check", "", "w"),
-    "close": ("archive", "", ""),
-    "reopen": ("rotate-ccw", "", ""),
-    "discard": ("trash-2", "", "d"),
-    "restore": ("rotate-ccw", "", ""),
-    "purge": ("eraser", "harm", ""),
+    REVIEW.name: ("circle-check", "", "w"),
+    CLOSE.name: ("archive", "", ""),
+    REOPEN.name: ("rotate-ccw", "", ""),
+    DISCARD.name: ("trash-2", "", "d"),
+    RESTORE.name: ("rotate-ccw", "", ""),
+    PURGE.name: ("eraser", "harm", ""),
 }
 
 
@@ -371,7 +371,7 @@ def _acts(head: LetterHead, order: ReviewOrder) -> list[ActLink]:
     return found
 
 
-AT_ONCE: Final = frozenset({"review", "restore"})
+AT_ONCE: Final = frozenset({REVIEW.name, RESTORE.name})
 """Verbs without a dialog: they do no harm, and can be undone."""
 
 _NEAR: Final = {
@@ -452,5 +452,5 @@ async def find_gone(context: ServerContext, who: Identity, text: str) -> GonePag
         return None
     for entry in await context.office.latest_audit(AuditFilter(target=name), limit=5):
         if entry.action in _DELETIONS:
-            return GonePage(id=name, entry=entry, is_purged=entry.action == "purge")
+            return GonePage(id=name, entry=entry, is_purged=entry.action == PURGE.name)
     return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import log1p
 from typing import Final
 
@@ -93,6 +93,7 @@ def story_of(
             )
             error = attempt.error_type
         rows.append(row)
+    rows = _folded(rows)
     left_out = max(0, len(rows) - _FIRST - _LAST)
     shown = [*rows[:_FIRST], *rows[len(rows) - _LAST :]] if left_out else rows
     ends = [moment.at for moment in moments]
@@ -105,6 +106,28 @@ def story_of(
         ended=max(ends),
         about=_about(moments),
     )
+
+
+_RUN: Final = 4  # attempts with the same error from which those in between are folded
+
+
+def _folded(rows: Sequence[StoryRow]) -> list[StoryRow]:
+    """Return the rows with runs of attempts that failed alike told by the first and the last."""
+    found: list[StoryRow] = []
+    for (kind, _), group in groupby(rows, key=lambda row: (row.kind, row.error)):
+        run = list(group)
+        if kind != Kind.ATTEMPT or len(run) < _RUN:
+            found += run
+            continue
+        pauses = [(after.at - before.at).total_seconds() for before, after in pairwise(run)]
+        text = f"{many(len(run) - 2, 'attempt')} more with the same error, {_paused(pauses)}"
+        found += [run[0], StoryRow(at=run[1].at, kind="cut", time=run[1].time, text=text), run[-1]]
+    return found
+
+
+def _paused(seconds: Sequence[float]) -> str:
+    least, most = span(min(seconds)), span(max(seconds))
+    return f"{least} apart" if least == most else f"{least} to {most} apart"
 
 
 def _place(attempt: Attempt, attempts: Sequence[Attempt], places: dict[int, int]) -> int:
