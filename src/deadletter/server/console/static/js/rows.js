@@ -25,12 +25,14 @@ class Rows extends HTMLElement {
     document.removeEventListener("htmx:after:request", this.onActed);
   }
 
-  /** Nothing stays chosen once an act on it was done. */
+  /** Nothing stays chosen once an act on it was done; the focus goes to what was chosen. */
   acted(event) {
     const { request, response } = event.detail.ctx;
     if (request.method === "GET" || !(response?.status < 300)) return;
+    const chosen = this.boxes.find((box) => box.checked);
     for (const box of this.querySelectorAll("input[type=checkbox]")) box.checked = false;
     this.count();
+    if (chosen) setTimeout(() => chosen.closest("tr").querySelector("a.row")?.focus());
   }
 
   change(event) {
