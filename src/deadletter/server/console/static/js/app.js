@@ -1,5 +1,6 @@
 // The entry of the console's scripts: security first, then the elements.
 import "./clip.js";
+import "./columns.js";
 import "./dialog.js";
 import "./keys.js";
 import "./live.js";
