@@ -361,5 +361,16 @@ async def test_the_sheet_has_the_letters_of_the_search(
     assert [line.partition(",")[0] for line in answer.text.splitlines()[1:]] == ids
 
 
+async def test_a_place_that_is_none_is_not_blamed_on_the_search(
+    browser: Browser, context: ServerContext
+) -> None:
+    await keep(context.store, 1)
+
+    page = await browser.get("/letters?q=is:open&after=nowhere", status=400)
+
+    assert "is not a valid cursor" in page.text
+    assert page.all("mark") == []
+
+
 async def test_unknown_parameters_are_refused(browser: Browser) -> None:
     await browser.get("/letters?qurey=is:open", status=400)

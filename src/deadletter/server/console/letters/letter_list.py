@@ -170,6 +170,8 @@ async def load_list(
         node = understand(query, masked=not who.may(Role.OPERATOR))
         page = await searching.search(node, limit=PAGE, after=asked.after)
     except QueryError as error:
+        if asked.after and not error.query:  # the place is wrong, not the search
+            raise
         mistake = mistake_in(query, error)
         headline = "This search is not understood"
         return LetterList(
