@@ -14,6 +14,7 @@ from deadletter.office.audit import AuditFilter, latest_entries
 from deadletter.ports import Move
 from deadletter.server.app import build
 from deadletter.server.console.errands import LASTS, Errand, Errands, Progress
+from deadletter.server.console.letters.errand_routes import shown_to
 from deadletter.server.console.notices import Notice
 from deadletter.server.context import ServerContext
 from deadletter.testing.fakes import FakeClock, eventually
@@ -354,6 +355,21 @@ async def test_the_end_of_the_server_is_said_in_the_audit(
     assert [entry.detail for entry in found] == [
         "discard ended after 500 of 600 letters: the server was stopped"
     ]
+
+
+async def test_only_the_author_is_offered_to_undo(errands: Errands) -> None:
+    work = Work(1)
+    errand = work.begin(errands)
+    work.go_on()
+    await ended(errand)
+    errand.notice = Notice(text="done", undo="/undo/1")
+    chief = Identity(name="chief", role=Role.ADMIN, principal="p-9")
+
+    mine, theirs = shown_to(ANNA, errand).notice, shown_to(chief, errand).notice
+
+    assert mine is not None
+    assert mine.undo == "/undo/1"
+    assert theirs == Notice(text="done")
 
 
 async def test_unknown_errands_say_where_to_look(browser: Browser) -> None:

@@ -165,6 +165,17 @@ async def test_a_count_that_costs_is_a_part(browser: Browser, context: ServerCon
     assert (await browser.part(live(page, "count"))).h1 == "60 letters"
 
 
+async def test_the_count_stays_true_while_the_page_is_open(
+    browser: Browser, context: ServerContext
+) -> None:
+    ids = await keep(context.store, 3)
+    page = await browser.get("/letters?q=is:open")
+    await move(context.store, ids[:1], State.CLOSED)
+
+    assert page.find(id="count")["data-live"] == "letters"
+    assert (await browser.part(live(page, "count"))).h1 == "2 open letters"
+
+
 async def test_what_reads_letters_one_by_one_is_counted_on_request(
     browser: Browser, context: ServerContext
 ) -> None:
@@ -348,6 +359,17 @@ async def test_the_sheet_has_the_letters_of_the_search(
     assert answer.headers["content-type"].startswith("text/csv")
     assert answer.headers["content-disposition"].startswith('attachment; filename="letters-')
     assert [line.partition(",")[0] for line in answer.text.splitlines()[1:]] == ids
+
+
+async def test_a_place_that_is_none_is_not_blamed_on_the_search(
+    browser: Browser, context: ServerContext
+) -> None:
+    await keep(context.store, 1)
+
+    page = await browser.get("/letters?q=is:open&after=nowhere", status=400)
+
+    assert "is not a valid cursor" in page.text
+    assert page.all("mark") == []
 
 
 async def test_unknown_parameters_are_refused(browser: Browser) -> None:

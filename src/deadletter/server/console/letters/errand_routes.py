@@ -5,9 +5,9 @@ from typing import Annotated, Any, Final, Literal
 
 from litestar import Request, Response, get, post
 from litestar.params import FromPath, QueryParameter
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from deadletter.core.access import Role
+from deadletter.core.access import Identity, Role
 from deadletter.core.errors import Conflict
 from deadletter.core.text import many
 from deadletter.server.auth.guards import needs
@@ -32,7 +32,11 @@ class ErrandPage(Struct, frozen=True, kw_only=True):
     is_stopping: bool
 
 
-def _shown(errand: Errand) -> ErrandPage:
+def shown_to(who: Identity, errand: Errand) -> ErrandPage:
+    """Return a long act as a person sees it."""
+    notice = errand.notice
+    if notice and errand.who.principal != who.principal:  # only its author can undo it
+        notice = structs.replace(notice, undo="")
     return ErrandPage(
         title=errand.title,
         path=errand.path,
@@ -42,7 +46,7 @@ def _shown(errand: Errand) -> ErrandPage:
         began=errand.began,
         ended=errand.ended,
         ended_early=errand.ended_early,
-        notice=errand.notice,
+        notice=notice,
         is_stopping=bool(errand.stop),
     )
 
@@ -56,7 +60,7 @@ async def show_errand(
 ) -> Response[bytes]:
     """Show how far a long act is, or what it has done."""
     console: Console = request.app.state.console
-    page = _shown(console.errands.find(who, key))
+    page = shown_to(who, console.errands.find(who, key))
     if part is not None:
         return render_part(request, "letters/parts/errand.html", page)
     about = About(title=page.title, screen="letters", command="dlq audit", api="/audit/latest")

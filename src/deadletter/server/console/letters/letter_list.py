@@ -34,6 +34,8 @@ from .list_queries import (
 )
 
 PAGE: Final = 50  # letters
+CHEAP: Final = 2
+DEAR: Final = 15
 LONGEST_TEXT: Final = 300  # characters of an error in a row
 _DEEPEST: Final = 20  # pages before this one that the address remembers
 _MOST_TERMS: Final = 5  # counted alone, where all of them together find nothing
@@ -65,7 +67,7 @@ class LetterList(Struct, frozen=True, kw_only=True):
 
     query: str
     headline: str
-    is_counted: bool
+    count: "CountPart | None" = None
     chips: tuple[Chip, ...] = ()
     mistake: Mistake | None = None
     rows: Rows | None = None
@@ -99,6 +101,8 @@ class CountPart(Struct, frozen=True):
     """The headline of a list with the number of its letters."""
 
     headline: str
+    url: str = ""  # to count again; empty: not by itself
+    every: int = CHEAP  # seconds between two counts
 
 
 class FacetLine(Struct, frozen=True, kw_only=True):
@@ -166,12 +170,14 @@ async def load_list(
         node = understand(query, masked=not who.may(Role.OPERATOR))
         page = await searching.search(node, limit=PAGE, after=asked.after)
     except QueryError as error:
+        if asked.after and not error.query:  # the place is wrong, not the search
+            raise
         mistake = mistake_in(query, error)
         headline = "This search is not understood"
         return LetterList(
             query=query,
             headline=headline,
-            is_counted=True,
+            count=CountPart(headline),
             mistake=mistake,
             has_letters=has_letters,
         )
@@ -179,11 +185,14 @@ async def load_list(
     if known is None and asked.after is None and page.after is None:
         known = len(page.heads)
     headline = "Letters" if known is None else headline_of(query, LetterCount(known))
+    count = None
+    if known is not None:
+        count = CountPart(headline, "" if is_costly(node) else list_path(query, part="count"))
     older = _older(asked, page.after)
     return LetterList(
         query=query,
         headline=headline,
-        is_counted=known is not None,
+        count=count,
         chips=chips(node) if show(node) else (),
         rows=_rows(query, page.heads, asked, context.clock.now()),
         looked=_looked(page),
@@ -323,6 +332,18 @@ async def _newer_count(searching: Searching, node: Node, top: str, shown: tuple[
     others = (Not(Term("id", Op.IS, tuple(map(literal, shown)))),) if shown else ()
     count = await searching.count(All((node, since, *others)))
     return _many(count, "new letter") if count.letters else ""
+
+
+async def load_count(
+    context: ServerContext, who: Identity, searching: Searching, query: str
+) -> CountPart:
+    """Return the number of letters of a search; dear counts are not repeated as often."""
+    node = understand(query, masked=not who.may(Role.OPERATOR))
+    headline = headline_of(query, await searching.count(node))
+    if is_costly(node):
+        return CountPart(headline)
+    is_cheap = counted_by(node, await context.store.counts(), who.sources) is not None
+    return CountPart(headline, list_path(query, part="count"), CHEAP if is_cheap else DEAR)
 
 
 async def load_facets(who: Identity, searching: Searching, query: str) -> FacetList:

@@ -5,22 +5,21 @@ from typing import Annotated, Any, Final, Literal
 from litestar import Request, Response, get
 from litestar.params import QueryParameter
 
-from deadletter.core.access import Identity, Role
+from deadletter.core.access import Role
 from deadletter.core.query.parse import MAX_TEXT
 from deadletter.office.batches import BATCH
 from deadletter.server.auth.guards import needs
 from deadletter.server.console.pages import About, path_to, render_page, render_part
 from deadletter.server.context import Here, Who
-from deadletter.server.search import After, Searches, Searching
+from deadletter.server.search import After, Searches
 
 from .letter_list import (
     PAGE,
-    CountPart,
     LetterList,
     ListRequest,
     command_of,
-    headline_of,
     load_alone,
+    load_count,
     load_facets,
     load_list,
     load_rows,
@@ -57,7 +56,8 @@ async def show_letters(
         rows = await load_rows(who, searching, query, wanted, top)
         return render_part(request, "letters/parts/rows.html", rows)
     if part == "count":
-        return render_part(request, "letters/parts/count.html", await _count(who, searching, query))
+        count = await load_count(context, who, searching, query)
+        return render_part(request, "letters/parts/count.html", count)
     if part == "facets":
         facets = await load_facets(who, searching, query)
         return render_part(request, "letters/parts/facets.html", facets)
@@ -68,11 +68,6 @@ async def show_letters(
     page = await load_list(context, who, searching, asked, with_facets=show == "facets")
     status = 200 if page.mistake is None else _BAD
     return await render_page(request, "letters/list.html", page, _about(query, page), status=status)
-
-
-async def _count(who: Identity, searching: Searching, query: str) -> CountPart:
-    node = understand(query, masked=not who.may(Role.OPERATOR))
-    return CountPart(headline_of(query, await searching.count(node)))
 
 
 def _about(query: str, page: LetterList) -> About:

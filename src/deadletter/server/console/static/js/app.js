@@ -2,6 +2,7 @@
 import "./badges.js";
 import "./chart.js";
 import "./clip.js";
+import "./columns.js";
 import "./dialog.js";
 import "./flash.js";
 import "./keys.js";

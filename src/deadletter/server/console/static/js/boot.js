@@ -3,7 +3,7 @@
   const root = document.documentElement;
   root.dataset.scripts = "on";
   try {
-    for (const name of ["theme", "density", "times", "keys"]) {
+    for (const name of ["theme", "density", "times", "keys", "hide"]) {
       const value = localStorage.getItem(`dlq.${name}`);
       if (value) root.dataset[name] = value;
     }

@@ -11,6 +11,7 @@ class Rows extends HTMLElement {
     document.addEventListener("keydown", this.listener);
     document.addEventListener("htmx:after:request", this.onActed);
     this.addEventListener("change", (event) => this.change(event));
+    this.addEventListener("htmx:after:swap", () => this.count());
     this.addEventListener("click", (event) => this.click(event));
     if (this.dataset.list !== undefined) {
       const paths = this.links.map((link) => link.getAttribute("href"));
@@ -24,12 +25,14 @@ class Rows extends HTMLElement {
     document.removeEventListener("htmx:after:request", this.onActed);
   }
 
-  /** Nothing stays chosen once an act on it was done. */
+  /** Nothing stays chosen once an act on it was done; the focus goes to what was chosen. */
   acted(event) {
     const { request, response } = event.detail.ctx;
     if (request.method === "GET" || !(response?.status < 300)) return;
+    const chosen = this.boxes.find((box) => box.checked);
     for (const box of this.querySelectorAll("input[type=checkbox]")) box.checked = false;
     this.count();
+    if (chosen) setTimeout(() => chosen.closest("tr").querySelector("a.row")?.focus());
   }
 
   change(event) {
@@ -55,7 +58,8 @@ class Rows extends HTMLElement {
     const at = links.findIndex((link) => link.closest("tr").contains(document.activeElement));
     const box = links[at]?.closest("tr").querySelector("input[name=id]");
     const step = { j: 1, k: -1 }[event.key];
-    if (step) links[Math.min(Math.max(at + step, 0), links.length - 1)]?.focus();
+    if (event.key === "o") links[at]?.click();
+    else if (step) links[Math.min(Math.max(at + step, 0), links.length - 1)]?.focus();
     else if (event.key === "x" && box) this.choose(box, !box.checked);
     else if (event.key === "X" && box) this.chooseTo(box);
     else if (event.key === "*") for (const one of this.boxes) this.choose(one, true);
