@@ -112,7 +112,7 @@ def _verdict(
         if found.fix in seen:
             told = f", first seen {words.ago(seen[found.fix], now)}"
             return "quiet", f"No message has died of this in {_name(found.fix)}{told}."
-        return "quiet", (
+        return "unknown", (
             f"No message has died of this in {_name(found.fix)} or newer. Whether it runs is"
             " not known here yet: nothing else has died in it either."
         )
