@@ -97,3 +97,18 @@ async def test_versions_come_from_deaths_at_the_mailbox(
     assert [one.version for one in found.newer] == ["1.8"]
     assert await versions_of_groups(store, ["2-a", "2-c"]) == {"2-a": ("1.7",), "2-c": ("1.9",)}
     assert await versions_of_groups(store, []) == {}
+
+
+async def test_deaths_of_a_flood_are_known_from_the_newest_letters(store: LetterStore) -> None:
+    flood = [make_letter(n, fingerprint=f"2-{n:02}", version="1.8") for n in range(60)]
+    await store.keep(flood)
+    await store.keep([make_letter(99, fingerprint="2-new", version="1.9")])
+
+    found = [await group_versions(store, f"2-{n:02}") for n in range(60)]
+
+    assert {one.uncounted for one in found} == {0, 1}
+    assert {one.versions[0].version for one in found} == {"1.8"}
+    assert {one.fix for one in found} == {"1.9"}
+    late = await group_versions(store, "2-new")
+    assert [(line.version, line.deaths) for line in late.versions] == [("1.9", 1)]
+    assert late.uncounted == 1

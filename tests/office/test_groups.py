@@ -109,3 +109,9 @@ async def test_a_group_is_found_by_the_beginning_of_its_name(store: LetterStore)
     for name in ("2-", "*", " "):
         with pytest.raises(NotFound):
             await get_group(store, name)
+
+
+async def test_a_group_is_found_by_its_name_among_longer_ones(store: LetterStore) -> None:
+    await store.keep([make_letter(n, fingerprint=f"2-1{'x' * n}") for n in range(9)])
+
+    assert (await get_group(store, "2-1")).fingerprint == "2-1"

@@ -5,15 +5,16 @@ Nothing here says that a group is fixed. It says which versions there are, in wh
 messages died of the group, and which letters are from before.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cmp_to_key
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from deadletter.core.deaths import FirstSeen, VersionDeaths
-from deadletter.core.letter import Group, GroupStatus
+from deadletter.core.letter import Group, GroupStatus, LetterHead
 from deadletter.core.query.ast import All, Node, Op, Term
 from deadletter.core.query.fields import literal
 from deadletter.core.query.parse import show
@@ -24,6 +25,7 @@ from .groups import get_group
 
 _EVER: Final = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC))
 _MOST: Final = 1_000  # versions of all mailboxes that are looked at
+_NEWEST: Final = 200  # letters of a group whose deaths are not all counted
 _SHOWN: Final = 20  # versions of a group, and newer ones
 _AFTER_FIX: Final = frozenset({GroupStatus.RESOLVED, GroupStatus.REGRESSED})
 
@@ -53,6 +55,9 @@ class GroupVersions(Struct, frozen=True, kw_only=True):
     was resolved in, or the oldest newer one. Of the deaths, `since_fix` were in that version or
     a newer one. `before_fix` is a search for open letters of older versions; empty without a
     fix.
+
+    In a flood, some deaths are counted without their group. These are `uncounted`, and the
+    versions of the newest letters stand for them.
     """
 
     group: str
@@ -61,6 +66,7 @@ class GroupVersions(Struct, frozen=True, kw_only=True):
     fix: str = ""
     since_fix: int = 0
     before_fix: str = ""
+    uncounted: int = 0
     is_counted: bool = True  # False: this office does not count deaths over time
 
 
@@ -72,8 +78,13 @@ async def group_versions(
     if not isinstance(store, DeathCounting):
         return GroupVersions(group=group.fingerprint, versions=(), is_counted=False)
     deaths = await store.deaths_by_version([group.fingerprint])
+    counted = sum(one.n for one in deaths)
+    if counted < group.total:
+        own = Term("group", Op.IS, (literal(group.fingerprint),))
+        deaths = with_letters(deaths, (await store.find(own, limit=_NEWEST)).heads)
     seen = await store.versions(*_EVER, limit=_MOST)
-    return judge_versions(group, deaths, [one for one in seen if one.source == group.source])
+    seen = [one for one in seen if one.source == group.source]
+    return judge_versions(group, deaths, seen, counted=counted)
 
 
 async def versions_of_groups(
@@ -90,9 +101,17 @@ async def versions_of_groups(
 
 
 def judge_versions(
-    group: Group, deaths: Sequence[VersionDeaths], seen: Sequence[FirstSeen]
+    group: Group,
+    deaths: Sequence[VersionDeaths],
+    seen: Sequence[FirstSeen],
+    *,
+    counted: int | None = None,
 ) -> GroupVersions:
-    """Return what the deaths of a group in its versions show."""
+    """
+    Return what the deaths of a group in its versions show.
+
+    `counted` is how many of its deaths are counted with their version; by default, all.
+    """
     known: Seen = {(one.source, one.version): one.at for one in seen}
     lines = [
         VersionLine(version=one.version, deaths=one.n, first=one.first, last=one.last)
@@ -124,7 +143,33 @@ def judge_versions(
         fix=fix,
         since_fix=since,
         before_fix=show(letters_before(group.fingerprint, fix)) if fix else "",
+        uncounted=0 if counted is None else max(group.total - counted, 0),
     )
+
+
+def with_letters(
+    deaths: Sequence[VersionDeaths], heads: Sequence[LetterHead]
+) -> list[VersionDeaths]:
+    """Return deaths by version, with those that these letters show and that were not counted."""
+    found = {one.version: one for one in deaths}
+    by_version: defaultdict[str, list[datetime]] = defaultdict(list)
+    for head in heads:
+        by_version[head.version].append(head.dead_at)
+    for version, times in by_version.items():
+        known = found.get(version)
+        shown = VersionDeaths(
+            group=heads[0].fingerprint,
+            version=version,
+            n=len(times),
+            first=min(times),
+            last=max(times),
+        )
+        if known is not None:
+            shown = structs.replace(
+                known, n=max(known.n, shown.n), last=max(known.last, shown.last)
+            )
+        found[version] = shown
+    return list(found.values())
 
 
 def letters_before(name: str, version: str) -> Node:

@@ -30,6 +30,7 @@ from deadletter.ports import Clock, LetterStore
 
 from .regrouping import BATCH, letters_of, obey_rules
 
+_ALIKE: Final = 100  # groups among which one of exactly a name is looked for
 LISTED: Final = frozenset(GroupStatus) - HIDDEN
 
 
@@ -145,7 +146,7 @@ async def get_group(store: LetterStore, name: str, *, sources: Sequence[str] = (
     found = [
         group
         for source in sources or (None,)
-        for group in await store.groups(source=source, only_open=False, named=bare, limit=4)
+        for group in await store.groups(source=source, only_open=False, named=bare, limit=_ALIKE)
     ]
     exact = [group for group in found if group.fingerprint == bare]
     if not found:

@@ -64,6 +64,18 @@ async def test_a_newer_version_without_deaths_offers_the_letters_from_before(
     assert plan == "/replays/new?q=group%3A2-a%20is%3Aopen%20version%3A%3C1.8.0"
 
 
+async def test_an_older_version_that_still_runs_is_said(
+    browser: Browser, context: ServerContext
+) -> None:
+    await keep(context.store, "2-other", version="1.8.0", age=HOUR)
+    await keep(context.store, "2-a", version="1.7.2", age=120)
+
+    found = panel(await browser.get("/groups/2-a"))
+
+    assert "No message has died of this in 1.8.0" in found.text
+    assert "still ran then: a message died of it in 1.7.2 2 min ago." in found.text
+
+
 async def test_a_version_that_should_have_the_fix_and_does_not_is_said(
     browser: Browser, context: ServerContext
 ) -> None:

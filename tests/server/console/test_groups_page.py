@@ -10,7 +10,7 @@ from deadletter.server.console.groups import group_list
 from deadletter.server.context import ServerContext
 from office.making import NOW
 from server.console.conftest import Browser, SignedIn
-from server.console.groups_rig import HOSTILE, keep, live, rows, stand, tabs
+from server.console.groups_rig import HOSTILE, keep, letter, live, rows, stand, tabs
 
 
 async def test_an_empty_office_teaches_what_brings_letters(browser: Browser) -> None:
@@ -69,7 +69,7 @@ async def test_tabs_count_groups_and_list_those_of_a_status(
     assert set(rows(page)) == {"2-new", "2-ongoing", "2-resolved"}
     snoozed = await browser.get("/groups?status=snoozed")
     assert rows(snoozed) == ["2-snoozed"]
-    assert "until 2030-01-01 14:00:00 UTC" in snoozed.main.text
+    assert "until 2030-01-01 14:00 UTC" in snoozed.main.text
     assert len(rows(await browser.get("/groups?status=all"))) == 5
     regressed = await browser.get("/groups?status=regressed")
     assert "No group is regressed" in regressed.main.text
@@ -227,6 +227,20 @@ async def test_a_list_asks_the_store_no_more_for_many_groups(
     await browser.get("/groups")
 
     assert sorted(asked) == ["deaths", "deaths_by_version", "groups", "groups"]  # one: the badge
+
+
+async def test_deaths_that_are_not_told_apart_are_not_drawn_as_none(
+    browser: Browser, context: ServerContext
+) -> None:
+    await context.store.keep([letter(f"2-{n:02}") for n in range(60)])
+
+    page = await browser.get("/groups?text=timeout")
+
+    told = [row[3] for row in page.table("Groups of letters with the same cause")]
+    assert "not told apart" in told
+    assert all(svg["aria-label"] != "none an hour" for svg in page.main.all("svg", class_="spark"))
+    panel = await browser.get(f"/groups/{rows(page)[told.index('not told apart')]}")
+    assert "1 death of it is counted without group and version" in panel.main.text
 
 
 async def test_the_foot_names_the_command_and_the_call(

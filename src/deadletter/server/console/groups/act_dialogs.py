@@ -20,9 +20,9 @@ from deadletter.server.context import ServerContext
 from . import sentences
 from .fix_panel import suggested_versions
 
-Act: TypeAlias = Literal["acknowledge", "reopen", "assign", "mine", "snooze", "resolve", "mute"]
+Act: TypeAlias = Literal["acknowledge", "relist", "assign", "mine", "snooze", "resolve", "mute"]
 DialogAct: TypeAlias = Literal[
-    "acknowledge", "reopen", "assign", "snooze", "resolve", "mute", "merge", "split", "replay"
+    "acknowledge", "relist", "assign", "snooze", "resolve", "mute", "merge", "split", "replay"
 ]
 _NAMED: Final = 5  # groups that a dialog names
 _ALIKE: Final = 12  # groups that are offered to be merged
@@ -36,7 +36,7 @@ _SPANS: Final = {
 }
 _VERBS: Final[dict[str, str]] = {
     "acknowledge": "Acknowledge",
-    "reopen": "Reopen",
+    "relist": "Reopen",
     "assign": "Assign",
     "snooze": "Snooze",
     "resolve": "Resolve",
@@ -47,7 +47,7 @@ _ABOUT: Final[dict[str, tuple[str, str]]] = {  # for one group, and for several
         "It becomes ongoing: somebody is working on it.",
         "They become ongoing: somebody is working on them.",
     ),
-    "reopen": (
+    "relist": (
         "It becomes ongoing and is listed again.",
         "They become ongoing and are listed again.",
     ),

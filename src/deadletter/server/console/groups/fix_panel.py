@@ -54,7 +54,13 @@ def judge(
     Not `is_counted` means that there may be any number of them.
     """
     look, sentence = _verdict(group, found, now)
-    facts = _facts(group, now)
+    facts = [*_older(group, found, look, now), *_facts(group, now)]
+    if found.uncounted:
+        are = "is" if found.uncounted == 1 else "are"
+        facts.append(
+            f"{many(found.uncounted, 'death')} of it {are} counted without group and version: for"
+            " these, the versions of its newest letters are looked at."
+        )
     opened = group.open
     whole = show(All((Term("group", Op.IS, (literal(group.fingerprint),)), _OPEN)))
     if found.before_fix and opened and not is_counted:
@@ -112,7 +118,7 @@ def _verdict(
         if found.fix in seen:
             told = f", first seen {words.ago(seen[found.fix], now)}"
             return "quiet", f"No message has died of this in {_name(found.fix)}{told}."
-        return "quiet", (
+        return "unknown", (
             f"No message has died of this in {_name(found.fix)} or newer. Whether it runs is"
             " not known here yet: nothing else has died in it either."
         )
@@ -138,6 +144,17 @@ def _facts(group: Group, now: datetime) -> list[str]:
     if group.standing.status is GroupStatus.REGRESSED and group.standing.since is not None:
         facts.append(f"It came back {words.ago(group.standing.since, now)}.")
     return facts
+
+
+def _older(group: Group, found: GroupVersions, look: str, now: datetime) -> list[str]:
+    """Return whether an older version still runs beside the one that may have the fix."""
+    seen = {one.version: one.first_seen for one in found.newer}
+    since = seen.get(found.fix)
+    if look != "quiet" or since is None or group.last_seen <= since:
+        return []
+    older = _name(next(line.version for line in found.versions if line.version))
+    ago = words.ago(group.last_seen, now)
+    return [f"An older version still ran then: a message died of it in {older} {ago}."]
 
 
 def _last(group: Group, line: VersionLine) -> datetime:

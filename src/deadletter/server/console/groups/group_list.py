@@ -85,7 +85,7 @@ class GroupRow(Struct, frozen=True, kw_only=True):
     open: int
     total: int
     share: str  # of all open letters
-    hours: tuple[int, ...] | None  # deaths of the last 24 hours; None: they are not counted
+    hours: tuple[int, ...] | None  # deaths of the last 24 hours; None: not told apart
     last_seen: datetime
     is_overflow: bool
     is_gone: bool = False  # it is no longer on this page of the list
@@ -146,7 +146,7 @@ async def load_list(
             line,
             opened=opened,
             now=now,
-            hours=sparks.get(line.fingerprint, (0,) * HOURS) if has_sparks else None,
+            hours=_hours(line, sparks, now) if has_sparks else None,
             versions=versions.get(line.fingerprint, ()),
             is_gone=line.fingerprint not in listed,
         )
@@ -259,6 +259,15 @@ async def _sparks(
     )
     span = Span(since=chart.since, until=chart.until, step=step)
     return series(chart.counts, span), True
+
+
+def _hours(
+    line: GroupLine, sparks: Mapping[str, tuple[int, ...]], now: datetime
+) -> tuple[int, ...] | None:
+    """Return the deaths of a group by hour; None if they were counted without their group."""
+    hours = sparks.get(line.fingerprint, (0,) * HOURS)
+    died_lately = now - line.last_seen < timedelta(hours=HOURS - 1)
+    return None if died_lately and not any(hours) else hours
 
 
 def _row(

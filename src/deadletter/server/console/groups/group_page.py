@@ -39,6 +39,7 @@ LETTERS: Final = 8
 _ACTS: Final = 12
 _RULES: Final = 20
 _NOTE: Final = 2_000  # characters
+_TEXT: Final = 700
 
 Span: TypeAlias = Literal["6h", "24h", "7d", "31d", "1y"]
 _SPANS: Final[dict[Span, tuple[timedelta, timedelta]]] = {
@@ -255,7 +256,7 @@ async def load_head(context: ServerContext, who: Identity, group: Group) -> Grou
         path=path_to("groups", group.fingerprint),
         status=standing.status.value,
         error=sentences.error_of(group),
-        text=cut(group.text, _NOTE),
+        text=cut(group.text, _TEXT),
         source=cut(group.source, sentences.NAME),
         place=sentences.place_of(group.frame),
         trouble=sentences.trouble_of(group.trouble, group.code),

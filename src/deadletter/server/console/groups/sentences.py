@@ -1,26 +1,21 @@
 """Groups in words: what they are called, where they are, and how they stand."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from deadletter.core.failure import Trouble
 from deadletter.core.letter import GroupStatus, error_name
 from deadletter.core.text import clean, cut, many
 from deadletter.server.acting.group_acts import GroupsChanged
-from deadletter.server.console import words
 
 LONGEST: Final = 300
 """Characters of an error text on a page with many of them."""
 NAME: Final = 160
 """Characters of a name: a mailbox, an owner, a version."""
 
-_FATE: Final = {
-    GroupStatus.ONGOING: "ongoing",
-    GroupStatus.SNOOZED: "snoozed",
-    GroupStatus.RESOLVED: "resolved",
-    GroupStatus.MUTED: "muted",
-}
+_NOT_SET: Final = "which follows from deaths alone"
+_BY_ITSELF: Final = f"new or regressed, {_NOT_SET}"
 
 
 class Known(Protocol):
@@ -67,7 +62,7 @@ def standing_told(
 ) -> str:
     """Return what belongs to a status: the end of a snooze, the version of a fix."""
     if status is GroupStatus.SNOOZED and until is not None:
-        return f"until {words.exact(until)}" if until > now else ""
+        return f"until {until.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if until > now else ""
     if status is GroupStatus.RESOLVED and version:
         return f"in {cut(version, NAME)}"
     if status is GroupStatus.REGRESSED and version:
@@ -92,21 +87,23 @@ def changed_told(done: GroupsChanged, what: str) -> str:
     return " ".join([*parts, *_left_told(done)])
 
 
-def taken_back_told(done: GroupsChanged, was_new: int) -> str:
-    """Return what taking an act back changed."""
-    stand = "stands" if len(done.changed) == 1 else "stand"
-    parts = [f"Undone: {many(len(done.changed), 'group')} {stand} as before."]
-    if not done.changed:
-        parts = ["Nothing was undone."]
-    elif was_new:
-        become = "is" if was_new == 1 else "are"
-        parts.append(f"{was_new} that came by itself {become} ongoing: nobody can say new.")
-    return " ".join([*parts, *_left_told(done)])
-
-
-def fate_told(status: GroupStatus) -> str:
-    """Return a status as the end of `… is`."""
-    return _FATE.get(status, str(status))
+def taken_back_told(done: GroupsChanged, came_by_itself: int) -> str:
+    """Return what taking an act back changed; of these groups, some were new or regressed."""
+    count = len(done.changed)
+    if not count:
+        text = "Nothing was undone."
+    elif not came_by_itself:
+        text = f"Undone: {many(count, 'group')} {'stands' if count == 1 else 'stand'} as before."
+    elif came_by_itself == count:
+        are, were = ("is", "it was") if count == 1 else ("are", "they were")
+        text = f"Undone: {many(count, 'group')} {are} ongoing, because {were} {_BY_ITSELF}."
+    else:
+        are = "is" if came_by_itself == 1 else "are"
+        text = (
+            f"Undone: {many(count, 'group')} stand as before, but {came_by_itself:,} {are} ongoing:"
+            f" new or regressed before, {_NOT_SET}."
+        )
+    return " ".join([text, *_left_told(done)])
 
 
 def _left_told(done: GroupsChanged) -> list[str]:
