@@ -146,7 +146,9 @@ async def load_replay(
     campaign = await replay_acts.find(context, who, name)
     replays = context.office.replays
     progress = await replays.progress(campaign.id)
-    page = _frame(context, who, campaign, progress, form or plan_form(campaign))
+    if form is None or campaign.approved_by:  # what was approved cannot be changed
+        form = plan_form(campaign)
+    page = _frame(context, who, campaign, progress, form)
     fields: dict[str, object] = {}
     if page.is_planned:
         if part in {None, "verdicts", "preview"} and campaign.plan is not None:
@@ -243,6 +245,7 @@ async def _plan(
         "expected": expected,
         "button": sentences.first_button(care, expected),
         "stages": _ahead(care, expected),
+        "may_approve": page.may_approve and expected == page.size,
         "must_be_approved": not campaign.approved_by and 0 < page.above < expected,
     }
 
