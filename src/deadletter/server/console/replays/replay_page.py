@@ -128,6 +128,7 @@ class ReplayPageValue(Struct, frozen=True, kw_only=True):
     outcomes: tuple[OutcomeRow, ...] = ()
     shown: str = "all"
     tabs: tuple[tuple[str, str, int | None, bool], ...] = ()
+    outcomes_path: str = ""  # of the part with the letters, as it is shown now
     older: str = ""
     is_first: bool = True
 
@@ -367,6 +368,9 @@ async def _outcomes(
         "shown": shown,
         "tabs": tuple(tabs),
         "older": older,
+        "outcomes_path": path_to(
+            "replays", campaign.id, part="outcomes", outcome=query, after=str(after or "")
+        ),
         "is_first": not after,
     }
 
