@@ -255,6 +255,7 @@ class TestApproval:
         refused = await anna.post(f"{path}/approve", {"expect": "3"})
         approved = await berta.post(f"{path}/approve", {"expect": "3", "reason": "fine"})
         after = await anna.text(path)
+        asked_again = await anna.text(f"{path}/ask/start", hx=True, shown="true", how="careful")
         started = await anna.start(path, 3)
         await anna.sent(path, 2)
 
@@ -265,9 +266,26 @@ class TestApproval:
         assert "Approve the replay of 3 letters?" in dialog
         assert (refused.status_code, approved.status_code) == (409, 303)
         assert "Approved by" in after
+        assert 'name="expect" value="3"' in asked_again
         assert 'type="checkbox" name="send"' not in after
         assert started.status_code == 303
         assert (await anna.status(path)).approved_by == "berta"
+
+    async def test_nobody_approves_what_is_not_decided_yet(
+        self, web_as: WebAs, guarded: ServerContext
+    ) -> None:
+        old = make_letter(10, expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+        await guarded.store.keep([*make_letters(3), old])
+        anna = await web_as(Role.OPERATOR, name="anna")
+        berta = await web_as(Role.OPERATOR, name="berta")
+        path = await anna.plan("*")
+
+        before = await berta.text(path)
+        await anna.start(path, 4, send=["ready", "expired"])
+        after = await berta.text(path)
+
+        assert f"{path}/ask/approve" not in before
+        assert f"{path}/ask/approve" in after
 
     async def test_small_ones_need_nobody(self, web: Web, context: ServerContext) -> None:
         await context.store.keep(make_letters(2))

@@ -150,6 +150,7 @@ async def test_long_lists_of_outcomes_go_on(web: Web, context: ServerContext) ->
     assert f"{path}?after=50" in first
     assert first.count('class="row mono id"') == 50
     assert last.count('class="row mono id"') == 10
+    assert f'hx-get="{path}?part=outcomes&amp;after=50"' in last  # it holds still
 
 
 async def test_a_group_that_was_replayed_can_be_resolved(web: Web, context: ServerContext) -> None:

@@ -64,7 +64,7 @@ async def load_list(
         rows=tuple([await _row(context, one) for one in shown]),
         tabs=tuple(
             (
-                name.capitalize(),
+                "Paused or halted" if name == "paused" else name.capitalize(),
                 path_to("replays", state="" if name == "all" else name),
                 None,
                 name == tab,

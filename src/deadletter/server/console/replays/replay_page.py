@@ -128,6 +128,7 @@ class ReplayPageValue(Struct, frozen=True, kw_only=True):
     outcomes: tuple[OutcomeRow, ...] = ()
     shown: str = "all"
     tabs: tuple[tuple[str, str, int | None, bool], ...] = ()
+    outcomes_path: str = ""  # of the part with the letters, as it is shown now
     older: str = ""
     is_first: bool = True
 
@@ -146,7 +147,9 @@ async def load_replay(
     campaign = await replay_acts.find(context, who, name)
     replays = context.office.replays
     progress = await replays.progress(campaign.id)
-    page = _frame(context, who, campaign, progress, form or plan_form(campaign))
+    if form is None or campaign.approved_by:  # what was approved cannot be changed
+        form = plan_form(campaign)
+    page = _frame(context, who, campaign, progress, form)
     fields: dict[str, object] = {}
     if page.is_planned:
         if part in {None, "verdicts", "preview"} and campaign.plan is not None:
@@ -243,6 +246,7 @@ async def _plan(
         "expected": expected,
         "button": sentences.first_button(care, expected),
         "stages": _ahead(care, expected),
+        "may_approve": page.may_approve and expected == page.size,
         "must_be_approved": not campaign.approved_by and 0 < page.above < expected,
     }
 
@@ -364,6 +368,9 @@ async def _outcomes(
         "shown": shown,
         "tabs": tuple(tabs),
         "older": older,
+        "outcomes_path": path_to(
+            "replays", campaign.id, part="outcomes", outcome=query, after=str(after or "")
+        ),
         "is_first": not after,
     }
 

@@ -8,10 +8,18 @@ class Plan extends HTMLElement {
   connectedCallback() {
     this.addEventListener("change", () => this.wait());
     this.addEventListener("input", () => this.wait());
+    this.onRequest = (event) => this.hear(event.detail.ctx);
+    document.addEventListener("htmx:after:request", this.onRequest);
   }
 
   disconnectedCallback() {
     clearTimeout(this.timer);
+    document.removeEventListener("htmx:after:request", this.onRequest);
+  }
+
+  /** Verdicts have arrived: what would happen is another by now. */
+  hear({ sourceElement, response }) {
+    if (sourceElement.id === "verdicts" && response?.status === 200) this.wait();
   }
 
   wait() {
