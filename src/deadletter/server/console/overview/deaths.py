@@ -1,6 +1,7 @@
 """Deaths over time on the overview: the chart, its marks, and a span that somebody chose."""
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -25,6 +26,7 @@ _MARKS: Final = 30  # in the chart
 _LISTED: Final = 12  # marks in words
 _NAMES_LAST: Final = 60.0  # seconds
 _MINUTES: Final = len("2026-11-19T12:40")
+_LOCAL: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
 _REST: Final = {By.GROUP: "others", By.SOURCE: "others", By.VERSION: "unknown version or others"}
 
 
@@ -220,10 +222,10 @@ async def choose_span(sight: Sight, begin: str, end: str, by: By) -> Choice:
         until = moment(_zoned(end), now) if end else now
         if until <= since:
             wrong = "The end of the span must be after its beginning."
-            return Choice(begin=begin, end=end, wrong=wrong)
+            return Choice(begin=_field(since), end=_field(until), wrong=wrong)
         chosen = await _chosen(sight, since, until, by)
     except (ConfigError, QueryError) as error:
-        return Choice(begin=begin, end=end, wrong=_sentence(str(error)))
+        return Choice(begin=_typed(begin), end=_typed(end), wrong=_sentence(str(error)))
     return Choice(begin=_field(since), end=_field(until), chosen=chosen)
 
 
@@ -263,6 +265,11 @@ def _zoned(text: str) -> str:
     """Return a time of a field `datetime-local` as the search writes it."""
     text = text.strip()
     return f"{text}Z" if len(text) == _MINUTES else text
+
+
+def _typed(text: str) -> str:
+    """Return what a field `datetime-local` can show again; such a field has no other text."""
+    return text if _LOCAL.fullmatch(text) else ""
 
 
 def _field(at: datetime) -> str:
