@@ -241,7 +241,7 @@ async def test_acts_of_a_row_are_one_line(tmp_path: Path) -> None:
         shown = await office.text("/?part=acts")
 
     assert shown.count("anna") == 1
-    assert "6 times" in shown
+    assert "6 letters" in shown
 
 
 async def test_badges_are_a_part_of_their_own(tmp_path: Path) -> None:

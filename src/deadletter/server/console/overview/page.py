@@ -84,14 +84,13 @@ class ReplayRow(Struct, frozen=True, kw_only=True):
 
 
 class Act(Struct, frozen=True, kw_only=True):
-    """What somebody did, with the number of things it was done to."""
+    """What somebody did, to one target or to several."""
 
     at: datetime
     actor: str
     action: str
     target: str
     link: str
-    times: int
     what: str
 
 
@@ -243,19 +242,25 @@ def mailbox_rows(
 
 async def load_acts(sight: Sight) -> tuple[Act, ...]:
     """Return what was done last."""
-    return tuple(map(act_of, (await sight.acts())[:_ACTS]))
+    runs, is_all = await sight.acts()
+    return tuple(
+        act_of(run, is_all=is_all or place < len(runs)) for place, run in enumerate(runs[:_ACTS], 1)
+    )
 
 
-def act_of(run: Run) -> Act:
-    """Return a run of the audit as one line."""
-    entry, times = run.entry, run.targets
-    is_one = times == 1
+def act_of(run: Run, *, is_all: bool = True) -> Act:
+    """Return a run of the audit as one line; it may go on unless `is_all`."""
+    entry, targets = run.entry, run.targets
+    is_one = targets == 1
+    path = target_path(entry.action, entry.target)
+    kind = "letter" if path.startswith("/letters/") else "target"
     return Act(
         at=entry.at,
         actor=entry.actor,
         action=entry.action,
-        target=short_name(entry.target) if is_one else f"{times:,} times",
-        link=target_path(entry.action, entry.target) if is_one else "",
-        times=times,
+        target=short_name(entry.target)
+        if is_one
+        else f"{'' if is_all else '≥ '}{many(targets, kind)}",
+        link=path if is_one else "",
         what=words.joined([part for part in (entry.detail, entry.reason) if part][:1]),
     )

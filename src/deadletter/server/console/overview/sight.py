@@ -138,8 +138,8 @@ class Sight:
         except BackendError as error:
             return str(error)
 
-    async def acts(self) -> Sequence[Run]:
-        """Return the latest acts, those of a row together."""
+    async def acts(self) -> tuple[Sequence[Run], bool]:
+        """Return the latest acts, those in a row together, and whether there are no others."""
         latest = await self._shared(
             "acts",
             lambda: latest_audit_for(
@@ -147,7 +147,7 @@ class Sight:
             ),
             lasts=_SLOW if self.who.sources else LASTS,
         )
-        return runs_of(latest.entries)
+        return runs_of(latest.entries), latest.before is None
 
     async def once(self, name: object, make: Callable[[], Awaitable[T]], *, lasts: float) -> T:
         """Return a value that everybody may see, made anew after `lasts` seconds."""
