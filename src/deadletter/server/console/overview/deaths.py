@@ -65,6 +65,7 @@ class MarkRow(Struct, frozen=True, kw_only=True):
     text: str
     link: str
     link_text: str
+    span: str = ""  # the path that chooses its span in the chart
 
 
 class Deaths(Struct, frozen=True, kw_only=True):
@@ -136,7 +137,7 @@ async def load_deaths(sight: Sight, span: Span, by: By) -> Deaths:
         series=_series(chart, names, together),
         marks=tuple(_mark(one) for one in marks[-_MARKS:]),
     )
-    listed = tuple(_listed(one) for one in reversed(marks[-_LISTED:]))
+    listed = tuple(_listed(one, span, by) for one in reversed(marks[-_LISTED:]))
     return Deaths(span=span, by=by, unit=unit, plot=plot, marks=listed)
 
 
@@ -199,17 +200,24 @@ def _mark(mark: Mark) -> ChartMark:
     )
 
 
-def _listed(mark: Mark) -> MarkRow:
+def _listed(mark: Mark, span: Span, by: By) -> MarkRow:
+    chosen = ""
     match mark.kind:
         case MarkKind.VERSION:
             query = _all_of(version=mark.name, source=mark.mailbox)
             link, text = path_to("letters", q=query), "Letters"
         case MarkKind.OUTAGE:
             link, text = path_to("letters", q=f"during:{mark.name}"), "Letters"
+            # What died just before the brake opened belongs to the outage as well.
+            begin, end = mark.at - timedelta(minutes=5), mark.until or mark.at
+            fields = {"from": _field(begin), "to": _field(end + timedelta(minutes=1))}
+            chosen = path_to("", span=span, by=by, **fields) + "#chosen"
         case MarkKind.REPLAY:
             link, text = path_to("replays", mark.name), "Replay"
     about = f"{mark.mailbox}: {mark.text}" if mark.kind is MarkKind.OUTAGE else mark.text
-    return MarkRow(kind=mark.kind.value, at=mark.at, text=about, link=link, link_text=text)
+    return MarkRow(
+        kind=mark.kind.value, at=mark.at, text=about, link=link, link_text=text, span=chosen
+    )
 
 
 async def choose_span(sight: Sight, begin: str, end: str, by: By) -> Choice:

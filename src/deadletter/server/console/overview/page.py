@@ -12,7 +12,7 @@ from deadletter.core.deaths import By
 from deadletter.core.letter import GroupStatus, State, still_open
 from deadletter.core.text import cut, many, span
 from deadletter.office.audit import Run
-from deadletter.office.groups import GroupCounts
+from deadletter.office.groups import LISTED
 from deadletter.office.mailboxes import Outage
 from deadletter.ports import QueueInfo
 from deadletter.server.console import words
@@ -27,6 +27,7 @@ Part: TypeAlias = Literal["headline", "needs", "deaths", "chosen", "replays", "m
 
 PATIENCE: Final = 2.0  # seconds that a part waits for a slow engine
 AT_ONCE: Final = 0.3  # seconds that a whole page waits
+_ALARMING: Final = (GroupStatus.NEW, GroupStatus.REGRESSED)
 _ACTS: Final = 8
 _MAILBOXES: Final = 12
 _LONGEST: Final = 120  # characters of a text
@@ -148,7 +149,8 @@ async def load_headline(sight: Sight) -> Headline:
     )
     opened = sum(still_open(states) for states in counts.values())
     return Headline(
-        text=headline(opened, groups.listed), below=_below(groups, len(running), deaths)
+        text=headline(opened, sum(n for status, n in groups.items() if status in LISTED)),
+        below=_below(groups, len(running), deaths),
     )
 
 
@@ -159,8 +161,8 @@ def headline(opened: int, problems: int) -> str:
     return f"{many(opened, 'open letter')}, {many(problems, 'problem')}"
 
 
-def _below(groups: GroupCounts, running: int, deaths: int | None) -> str:
-    alarming = groups.statuses[GroupStatus.NEW] + groups.statuses[GroupStatus.REGRESSED]
+def _below(groups: Mapping[GroupStatus, int], running: int, deaths: int | None) -> str:
+    alarming = sum(groups.get(status, 0) for status in _ALARMING)
     parts = [f"{many(deaths, 'death')} in the last 24 hours"] if deaths is not None else []
     parts += [f"{many(alarming, 'problem')} new or regressed"] if alarming else []
     parts += [f"{many(running, 'replay')} running"] if running else []
