@@ -73,6 +73,20 @@ async def test_deaths_are_charted_with_marks_and_as_a_table(tmp_path: Path) -> N
     assert [sum(map(int, one.split())) for one in totals] == [7, 7, 7]
 
 
+async def test_an_outage_leads_to_its_letters_and_to_its_span(tmp_path: Path) -> None:
+    async with opened(tmp_path) as office:
+        await fill(office.context)
+        shown = (await office.get("/")).text
+        (letters,) = re.findall(r'href="/letters\?q=(during[^"]+)"', shown)
+        page = await office.context.office.letters.search(parse_qs(f"q={letters}")["q"][0])
+        (span,) = re.findall(r'href="([^"]+)" aria-label="Choose the span of', shown)
+        chosen = await office.text(unescape(span).partition("#")[0])
+
+    # Four died while orders was held back; the span begins earlier, and has all mailboxes.
+    assert len(page.heads) == 4
+    assert "7 letters of this span are open now" in chosen
+
+
 async def test_texts_of_messages_are_inert(tmp_path: Path) -> None:
     async with opened(tmp_path) as office:
         await fill(office.context)
@@ -241,7 +255,7 @@ async def test_acts_of_a_row_are_one_line(tmp_path: Path) -> None:
         shown = await office.text("/?part=acts")
 
     assert shown.count("anna") == 1
-    assert "6 times" in shown
+    assert "6 letters" in shown
 
 
 async def test_badges_are_a_part_of_their_own(tmp_path: Path) -> None:

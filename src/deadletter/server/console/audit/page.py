@@ -24,7 +24,7 @@ _SHOWN: Final = 20  # entries of one run
 _LONGEST: Final = 300  # characters of a text
 SPANS: Final = ("1h", "24h", "7d", "30d")
 ACTIONS: Final = (
-    *("move", "note", "edit", "reveal", "purge", "expire", "restore"),
+    *("move", "note", "edit", "reveal", "purge", "expire"),
     *("replay", "campaign", "confirm", "approve"),
     *("group", "regroup"),
     *("create", "update", "delete", "release"),

@@ -1,6 +1,7 @@
 """Deaths over time on the overview: the chart, its marks, and a span that somebody chose."""
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -25,6 +26,7 @@ _MARKS: Final = 30  # in the chart
 _LISTED: Final = 12  # marks in words
 _NAMES_LAST: Final = 60.0  # seconds
 _MINUTES: Final = len("2026-11-19T12:40")
+_LOCAL: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
 _REST: Final = {By.GROUP: "others", By.SOURCE: "others", By.VERSION: "unknown version or others"}
 
 
@@ -63,6 +65,7 @@ class MarkRow(Struct, frozen=True, kw_only=True):
     text: str
     link: str
     link_text: str
+    span: str = ""  # the path that chooses its span in the chart
 
 
 class Deaths(Struct, frozen=True, kw_only=True):
@@ -134,7 +137,7 @@ async def load_deaths(sight: Sight, span: Span, by: By) -> Deaths:
         series=_series(chart, names, together),
         marks=tuple(_mark(one) for one in marks[-_MARKS:]),
     )
-    listed = tuple(_listed(one) for one in reversed(marks[-_LISTED:]))
+    listed = tuple(_listed(one, span, by) for one in reversed(marks[-_LISTED:]))
     return Deaths(span=span, by=by, unit=unit, plot=plot, marks=listed)
 
 
@@ -197,17 +200,24 @@ def _mark(mark: Mark) -> ChartMark:
     )
 
 
-def _listed(mark: Mark) -> MarkRow:
+def _listed(mark: Mark, span: Span, by: By) -> MarkRow:
+    chosen = ""
     match mark.kind:
         case MarkKind.VERSION:
             query = _all_of(version=mark.name, source=mark.mailbox)
             link, text = path_to("letters", q=query), "Letters"
         case MarkKind.OUTAGE:
             link, text = path_to("letters", q=f"during:{mark.name}"), "Letters"
+            # What died just before the brake opened belongs to the outage as well.
+            begin, end = mark.at - timedelta(minutes=5), mark.until or mark.at
+            fields = {"from": _field(begin), "to": _field(end + timedelta(minutes=1))}
+            chosen = path_to("", span=span, by=by, **fields) + "#chosen"
         case MarkKind.REPLAY:
             link, text = path_to("replays", mark.name), "Replay"
     about = f"{mark.mailbox}: {mark.text}" if mark.kind is MarkKind.OUTAGE else mark.text
-    return MarkRow(kind=mark.kind.value, at=mark.at, text=about, link=link, link_text=text)
+    return MarkRow(
+        kind=mark.kind.value, at=mark.at, text=about, link=link, link_text=text, span=chosen
+    )
 
 
 async def choose_span(sight: Sight, begin: str, end: str, by: By) -> Choice:
@@ -220,10 +230,10 @@ async def choose_span(sight: Sight, begin: str, end: str, by: By) -> Choice:
         until = moment(_zoned(end), now) if end else now
         if until <= since:
             wrong = "The end of the span must be after its beginning."
-            return Choice(begin=begin, end=end, wrong=wrong)
+            return Choice(begin=_field(since), end=_field(until), wrong=wrong)
         chosen = await _chosen(sight, since, until, by)
     except (ConfigError, QueryError) as error:
-        return Choice(begin=begin, end=end, wrong=_sentence(str(error)))
+        return Choice(begin=_typed(begin), end=_typed(end), wrong=_sentence(str(error)))
     return Choice(begin=_field(since), end=_field(until), chosen=chosen)
 
 
@@ -263,6 +273,11 @@ def _zoned(text: str) -> str:
     """Return a time of a field `datetime-local` as the search writes it."""
     text = text.strip()
     return f"{text}Z" if len(text) == _MINUTES else text
+
+
+def _typed(text: str) -> str:
+    """Return what a field `datetime-local` can show again; such a field has no other text."""
+    return text if _LOCAL.fullmatch(text) else ""
 
 
 def _field(at: datetime) -> str:

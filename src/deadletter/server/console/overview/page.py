@@ -12,7 +12,7 @@ from deadletter.core.deaths import By
 from deadletter.core.letter import GroupStatus, State, still_open
 from deadletter.core.text import cut, many, span
 from deadletter.office.audit import Run
-from deadletter.office.groups import GroupCounts
+from deadletter.office.groups import LISTED
 from deadletter.office.mailboxes import Outage
 from deadletter.ports import QueueInfo
 from deadletter.server.console import words
@@ -27,6 +27,7 @@ Part: TypeAlias = Literal["headline", "needs", "deaths", "chosen", "replays", "m
 
 PATIENCE: Final = 2.0  # seconds that a part waits for a slow engine
 AT_ONCE: Final = 0.3  # seconds that a whole page waits
+_ALARMING: Final = (GroupStatus.NEW, GroupStatus.REGRESSED)
 _ACTS: Final = 8
 _MAILBOXES: Final = 12
 _LONGEST: Final = 120  # characters of a text
@@ -84,14 +85,13 @@ class ReplayRow(Struct, frozen=True, kw_only=True):
 
 
 class Act(Struct, frozen=True, kw_only=True):
-    """What somebody did, with the number of things it was done to."""
+    """What somebody did, to one target or to several."""
 
     at: datetime
     actor: str
     action: str
     target: str
     link: str
-    times: int
     what: str
 
 
@@ -149,7 +149,8 @@ async def load_headline(sight: Sight) -> Headline:
     )
     opened = sum(still_open(states) for states in counts.values())
     return Headline(
-        text=headline(opened, groups.listed), below=_below(groups, len(running), deaths)
+        text=headline(opened, sum(n for status, n in groups.items() if status in LISTED)),
+        below=_below(groups, len(running), deaths),
     )
 
 
@@ -160,8 +161,8 @@ def headline(opened: int, problems: int) -> str:
     return f"{many(opened, 'open letter')}, {many(problems, 'problem')}"
 
 
-def _below(groups: GroupCounts, running: int, deaths: int | None) -> str:
-    alarming = groups.statuses[GroupStatus.NEW] + groups.statuses[GroupStatus.REGRESSED]
+def _below(groups: Mapping[GroupStatus, int], running: int, deaths: int | None) -> str:
+    alarming = sum(groups.get(status, 0) for status in _ALARMING)
     parts = [f"{many(deaths, 'death')} in the last 24 hours"] if deaths is not None else []
     parts += [f"{many(alarming, 'problem')} new or regressed"] if alarming else []
     parts += [f"{many(running, 'replay')} running"] if running else []
@@ -243,19 +244,25 @@ def mailbox_rows(
 
 async def load_acts(sight: Sight) -> tuple[Act, ...]:
     """Return what was done last."""
-    return tuple(map(act_of, (await sight.acts())[:_ACTS]))
+    runs, is_all = await sight.acts()
+    return tuple(
+        act_of(run, is_all=is_all or place < len(runs)) for place, run in enumerate(runs[:_ACTS], 1)
+    )
 
 
-def act_of(run: Run) -> Act:
-    """Return a run of the audit as one line."""
-    entry, times = run.entry, run.targets
-    is_one = times == 1
+def act_of(run: Run, *, is_all: bool = True) -> Act:
+    """Return a run of the audit as one line; it may go on unless `is_all`."""
+    entry, targets = run.entry, run.targets
+    is_one = targets == 1
+    path = target_path(entry.action, entry.target)
+    kind = "letter" if path.startswith("/letters/") else "target"
     return Act(
         at=entry.at,
         actor=entry.actor,
         action=entry.action,
-        target=short_name(entry.target) if is_one else f"{times:,} times",
-        link=target_path(entry.action, entry.target) if is_one else "",
-        times=times,
+        target=short_name(entry.target)
+        if is_one
+        else f"{'' if is_all else '≥ '}{many(targets, kind)}",
+        link=path if is_one else "",
         what=words.joined([part for part in (entry.detail, entry.reason) if part][:1]),
     )

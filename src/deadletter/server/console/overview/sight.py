@@ -10,10 +10,9 @@ from deadletter.core.access import Identity
 from deadletter.core.campaign import Campaign, CampaignState
 from deadletter.core.deaths import By, floor, when
 from deadletter.core.errors import BackendError
-from deadletter.core.letter import State
+from deadletter.core.letter import GroupStatus, State
 from deadletter.office.audit import AuditFilter, Run, runs_of
 from deadletter.office.deaths import DeathChart, Mark
-from deadletter.office.groups import GroupCounts, count_groups
 from deadletter.office.mailboxes import Outage
 from deadletter.office.triage.attention import Need
 from deadletter.ports import QueueInfo
@@ -60,11 +59,12 @@ class Sight:
         found = await self._shared("counts", self.context.store.counts, of=())
         return {name: states for name, states in found.items() if self.who.sees(name)}
 
-    async def groups(self) -> GroupCounts:
-        """Return how many groups there are by status."""
-        return await self._shared(
-            "groups", lambda: count_groups(self.context.store, sources=self.who.sources)
+    async def groups(self) -> Mapping[GroupStatus, int]:
+        """Return how many groups with open letters there are by status."""
+        found = await self._shared(
+            "groups", lambda: self.context.store.group_counts(self.who.sources)
         )
+        return {status: count.open for status, count in found.items()}
 
     async def needs(self, patience: float) -> Sequence[Need] | None:
         """Return what needs somebody; None if that takes longer than `patience` seconds."""
@@ -138,8 +138,8 @@ class Sight:
         except BackendError as error:
             return str(error)
 
-    async def acts(self) -> Sequence[Run]:
-        """Return the latest acts, those of a row together."""
+    async def acts(self) -> tuple[Sequence[Run], bool]:
+        """Return the latest acts, those in a row together, and whether there are no others."""
         latest = await self._shared(
             "acts",
             lambda: latest_audit_for(
@@ -147,7 +147,7 @@ class Sight:
             ),
             lasts=_SLOW if self.who.sources else LASTS,
         )
-        return runs_of(latest.entries)
+        return runs_of(latest.entries), latest.before is None
 
     async def once(self, name: object, make: Callable[[], Awaitable[T]], *, lasts: float) -> T:
         """Return a value that everybody may see, made anew after `lasts` seconds."""

@@ -4,8 +4,7 @@
  */
 const SVG = "http://www.w3.org/2000/svg";
 const DRAG = 4; // pixels from which a press is a drag
-const TOP = 18; // of the plot, as the server draws it
-const HEIGHT = 132;
+const [TOP, HEIGHT] = [18, 132]; // of the plot, as the server draws it
 
 class Chart extends HTMLElement {
   connectedCallback() {
@@ -17,9 +16,7 @@ class Chart extends HTMLElement {
     this.over.replaceChildren(this.span, this.line, this.word, ...this.edges);
     this.append(this.over);
     const heard = { pointermove: "move", pointerdown: "press", pointerup: "release", keydown: "key" };
-    for (const [name, act] of Object.entries(heard)) {
-      this.over.addEventListener(name, (event) => this[act](event));
-    }
+    for (const name in heard) this.over.addEventListener(name, (event) => this[heard[name]](event));
     this.over.addEventListener("pointerleave", () => this.point(null));
     this.addEventListener("htmx:after:swap", () => this.draw());
     this.chosen = this.fields().map((field) => Date.parse(`${field?.value}Z`) / 1000);
@@ -53,7 +50,6 @@ class Chart extends HTMLElement {
     if (event.button !== 0 || event.target.matches(".edge:focus")) return;
     this.from = { x: event.clientX, place: this.at(event) };
     this.over.setPointerCapture(event.pointerId);
-    event.preventDefault();
   }
 
   move(event) {
@@ -95,9 +91,8 @@ class Chart extends HTMLElement {
 
   places() {
     const { since, step, steps } = this.scale;
-    const places = this.chosen.map((at) => Math.round((at - since) / step));
-    const isSeen = places[1] > 0 && places[0] < steps; // not for NaN: nothing is chosen
-    return isSeen ? [Math.max(places[0], 0), Math.min(places[1], steps)] : null;
+    const [first, end] = this.chosen.map((at) => Math.round((at - since) / step));
+    return end > 0 && first < steps ? [Math.max(first, 0), Math.min(end, steps)] : null; // or NaN
   }
 
   /** Ask the server what the span holds. */
@@ -111,15 +106,13 @@ class Chart extends HTMLElement {
     const { since, step, steps } = this.scale;
     const places = this.places();
     const [first, end] = places ?? [0, steps];
-    this.span.setAttribute("x", `${(first / steps) * 100}%`);
-    this.span.setAttribute("width", places ? `${((end - first) / steps) * 100}%` : 0);
+    const share = (place) => `${(place / steps) * 100}%`;
+    put(this.span, { x: share(first), width: places ? share(end - first) : 0 });
     for (const [which, place] of [first, end].entries()) {
       const edge = this.edges[which];
-      edge.setAttribute("x", `${(place / steps) * 100}%`);
-      edge.setAttribute("transform", `translate(${which ? -4 : 0} 0)`);
-      edge.setAttribute("aria-valuemax", steps);
-      edge.setAttribute("aria-valuenow", place);
-      edge.setAttribute("aria-valuetext", `${stamp(since + place * step).replace("T", " ")} UTC`);
+      const time = `${stamp(since + place * step).replace("T", " ")} UTC`;
+      put(edge, { x: share(place), transform: `translate(${which ? -4 : 0} 0)` });
+      put(edge, { "aria-valuemax": steps, "aria-valuenow": place, "aria-valuetext": time });
       edge.classList.toggle("unset", !places);
     }
   }
@@ -130,11 +123,9 @@ class Chart extends HTMLElement {
     if (place === null) return;
     const { since, step, numbers, steps } = this.scale;
     const x = ((place + 0.5) / steps) * 100;
-    for (const end of ["x1", "x2"]) this.line.setAttribute(end, `${x}%`);
-    this.word.setAttribute("x", `${x}%`);
+    put(this.line, { x1: `${x}%`, x2: `${x}%` });
     const [dx, anchor] = x > 70 ? [-6, "end"] : [6, "start"];
-    this.word.setAttribute("dx", dx);
-    this.word.setAttribute("text-anchor", anchor);
+    put(this.word, { x: `${x}%`, dx, "text-anchor": anchor });
     const at = stamp(since + place * step);
     const time = step < 3600 ? at.slice(11) : at.slice(5).replace("T", " ");
     const number = numbers[place] === "-" ? "unknown" : Number(numbers[place]).toLocaleString("en");
@@ -143,7 +134,10 @@ class Chart extends HTMLElement {
 }
 
 function make(name, attributes) {
-  const element = document.createElementNS(SVG, name);
+  return put(document.createElementNS(SVG, name), attributes);
+}
+
+function put(element, attributes) {
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
   return element;
 }
