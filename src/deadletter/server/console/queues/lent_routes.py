@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from deadletter.core.access import Identity, Role
 from deadletter.core.errors import ConfigError
-from deadletter.core.text import format_duration, many
+from deadletter.core.text import many
 from deadletter.core.topology import MAX_NAME
 from deadletter.queue_server import wire
 from deadletter.queue_server.model import MAX_PARTITIONS, LeaseQueue, queue_not_found
@@ -27,7 +27,7 @@ from deadletter.server.console.pages import (
 )
 from deadletter.server.context import Here, ServerContext, Who
 
-from .lent_values import all_queues, load_item, load_lent, load_queue
+from .lent_values import all_queues, duration, load_item, load_lent, load_queue
 
 Name: TypeAlias = Annotated[str, PathParameter(max_length=MAX_NAME + 1)]
 ADMIN: Final[dict[str, Any]] = {
@@ -160,8 +160,8 @@ async def _dialog(
         act=act,
         queue=queue,
         name=name,
-        lease=format_duration(queue.lease_timeout),
-        expire=format_duration(queue.expire_timeout),
+        lease=duration(queue.lease_timeout),
+        expire=duration(queue.expire_timeout),
         waiting=sum(one.total - one.leased for one in stats),
         leased=sum(one.leased for one in stats),
         scheduled=sum(one.scheduled for one in stats),

@@ -49,6 +49,10 @@ class LentRow(Struct, frozen=True, kw_only=True):
     waits: str
     dead_queue_of: tuple[str, ...] = ()
 
+    def dialog(self, act: str) -> str:
+        """Return the path of the dialog of an act on it."""
+        return path_to("lent-queue", "dialog", act=act, name=self.queue.name)
+
     @property
     def limit(self) -> str:
         """Return how often an item may be leased."""
@@ -105,6 +109,14 @@ class ItemPage(Struct, frozen=True, kw_only=True):
     payload: BodySlice
     facts: tuple[tuple[str, str], ...]
     source_path: str
+    delete_path: str
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as people write it, exactly: `1h30m`, `45s`."""
+    text = format_duration(seconds)
+    text = text.removesuffix("0s") if text.endswith("m0s") else text
+    return text.removesuffix("0m") if text.endswith("h0m") else text
 
 
 async def load_lent(context: ServerContext, who: Identity, after: str) -> LentTable:
@@ -208,6 +220,9 @@ async def load_item(
         payload=layout(item.payload),
         facts=_item_facts(item),
         source_path=path_to("lent", sources[0]) if item.source_id and sources else "",
+        delete_path=path_to(
+            "lent-queue", "dialog", act="items", name=name, partition=str(partition), id=id
+        ),
     )
 
 
@@ -278,8 +293,8 @@ def _partition(one: PartitionStats) -> PartitionRow:
 
 def _facts(queue: LeaseQueue, row: LentRow) -> tuple[tuple[str, str], ...]:
     found = [
-        ("lease", f"{format_duration(queue.lease_timeout)}, then the item returns"),
-        ("expiry", f"{format_duration(queue.expire_timeout)} after it was produced"),
+        ("lease", f"{duration(queue.lease_timeout)}, then the item returns"),
+        ("expiry", f"{duration(queue.expire_timeout)} after it was produced"),
         ("limit", row.limit),
         ("dead queue", queue.dead_queue or "none: what is dead is deleted"),
     ]
