@@ -396,11 +396,19 @@ async def _send(
 Lifespan: TypeAlias = Callable[[Litestar], AbstractAsyncContextManager[None]]
 
 
-def queue_server_routes(place: ServerContext) -> tuple[list[ASGIRouteHandler], list[Lifespan]]:
-    """Return the routes and their lifespans; none if the engine has no item store."""
+def queue_service(place: ServerContext) -> QueueService | None:
+    """Return the service of all queues; None if the engine has no item store."""
     if place.items is None:
+        return None
+    return QueueService(place.items, clock=place.clock, dice=place.dice, observe=place.observe)
+
+
+def queue_server_routes(
+    place: ServerContext, service: QueueService | None
+) -> tuple[list[ASGIRouteHandler], list[Lifespan]]:
+    """Return the routes of a service and their lifespans; none without one."""
+    if service is None:
         return [], []
-    service = QueueService(place.items, clock=place.clock, dice=place.dice, observe=place.observe)
     place.beside["items"] = service.problem
     return [queue_server(place, service)], [service_lifespan(place, service)]
 

@@ -18,7 +18,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from deadletter.core.text import encode_document
 from deadletter.office.replay_sender import ReplaySender
-from deadletter.queue_server.routes import Lifespan, queue_server_routes
+from deadletter.queue_server.routes import Lifespan, queue_server_routes, queue_service
 from deadletter.runtime.loop_group import KeptAlive
 from deadletter.server.acting.upkeep import upkeep_of
 from deadletter.server.api.events import Live
@@ -145,7 +145,8 @@ def build(context: ServerContext) -> Litestar:
     sending = KeptAlive("replays", sender.run, clock=context.clock, observe=context.observe)
     context.beside["replays"] = lambda: sending.trouble
     live = Live(context.store)
-    queue_routes, lifespans = queue_server_routes(context)
+    lending = queue_service(context)
+    queue_routes, lifespans = queue_server_routes(context, lending)
     with_console = context.settings.serve.console == "on"
     app = Litestar(
         route_handlers=[
@@ -160,6 +161,7 @@ def build(context: ServerContext) -> Litestar:
             {
                 "context": context,
                 "answers": answers_of(context),
+                "lending": lending,
                 "console": open_console(context.clock) if with_console else None,
             }
         ),

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any, Final
 
-from deadletter.core.errors import Conflict, DeadLetterError
-from deadletter.core.events import Observer
+from deadletter.core.errors import BackendError, Conflict, DeadLetterError
+from deadletter.core.events import BackInReach, Observer, OutOfReach
 from deadletter.core.failure.clues import plain_name, text_of
 from deadletter.core.intakes import IntakeState, IntakeStatus, Sighting
 from deadletter.core.letter import By, DeadLetter
@@ -21,7 +21,7 @@ from deadletter.core.text import many
 from deadletter.intake.dialects import Trusted, origin_of
 from deadletter.ports import Clock, Dice, KeyRing, LetterStore
 from deadletter.runtime.drain_loop import BATCH, Intake, TakenIn
-from deadletter.runtime.loop_group import KeptAlive
+from deadletter.runtime.loop_group import AGAIN, KeptAlive
 from deadletter.settings import IntakePlace
 
 from .foreign import opened_foreign, server_label
@@ -72,6 +72,9 @@ class PlaceIntake:
         self._trouble = ""
         self._trouble_since: datetime | None = None
         self._target: int | None = None
+        self._away = ""  # why the server cannot be reached, while following
+        self._away_since = 0.0
+        self._what = f"intake {place.name}"
 
     @property
     def name(self) -> str:
@@ -140,9 +143,7 @@ class PlaceIntake:
             except BaseException:
                 self._end()
                 raise
-        self._alive = KeptAlive(
-            f"intake {self.name}", self._follow, clock=self._clock, observe=self._observe
-        )
+        self._alive = KeptAlive(self._what, self._follow, clock=self._clock, observe=self._observe)
         self._task = asyncio.create_task(self._alive.run(self._stop))
         self._task.add_done_callback(lambda _: self._end())
 
@@ -185,7 +186,30 @@ class PlaceIntake:
                     await self._record(by, many(count, "letter"))
 
     async def _follow(self, stop: asyncio.Event) -> None:
+        """Take in what arrives; wait for a server that cannot be reached."""
+        tries = 0
+        while not stop.is_set():
+            try:
+                await self._take_what_arrives(stop)
+            except BackendError as error:
+                tries = tries + 1 if self._away else 1
+                delay = AGAIN.delay(tries, 0.0)
+                if tries == 1:
+                    self._away_since = self._clock.monotonic()
+                    self._observe(
+                        OutOfReach(mailbox="*", what=self._what, text=str(error), tries=1)
+                    )
+                self._away = f"{error}; the next try is in {delay:.0f} s"
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), delay)
+        self._away = ""
+
+    async def _take_what_arrives(self, stop: asyncio.Event) -> None:
         async with self._opened() as intake:
+            if self._away:
+                self._away = ""
+                seconds = self._clock.monotonic() - self._away_since
+                self._observe(BackInReach(mailbox="*", what=self._what, seconds=seconds))
             self._running = intake
             counting = asyncio.create_task(self._keep_counting())
             try:
@@ -277,7 +301,9 @@ class PlaceIntake:
     def _current_trouble(self) -> str:
         if self._state is IntakeState.FOLLOWING:
             told = self._alive.trouble if self._alive is not None else None
-            told = told or (self._running.ready() if self._running is not None else None)
+            told = (
+                told or self._away or (self._running.ready() if self._running is not None else None)
+            )
             self._set_trouble(told or "")
         return self._trouble
 

@@ -20,7 +20,7 @@ from litestar.datastructures import State
 import deadletter.queue_server.routes
 from deadletter.core.events import Event
 from deadletter.ports import ItemStore
-from deadletter.queue_server.routes import queue_server_routes
+from deadletter.queue_server.routes import queue_server_routes, queue_service
 from deadletter.server.context import ServerContext
 from deadletter.server.listener import Connection
 
@@ -200,7 +200,7 @@ async def running(app: Litestar) -> AsyncIterator[str]:
 @asynccontextmanager
 async def served_by(context: ServerContext, events: list[Event]) -> AsyncIterator[Served]:
     """The queue server alone, without the rest of the app, which takes long to make."""
-    routes, lifespan = queue_server_routes(context)
+    routes, lifespan = queue_server_routes(context, queue_service(context))
     app = Litestar(
         [*routes],
         lifespan=lifespan,

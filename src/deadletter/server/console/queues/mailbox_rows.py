@@ -84,6 +84,14 @@ class MailboxRow(Struct, frozen=True, kw_only=True):
     sums: Conservation | None = None  # None: the engine does not count
     unworked: bool = False  # messages are ready, and nobody is known to work them
 
+    def dialog(self, act: str) -> str:
+        """Return the path of the dialog of an act on it."""
+        return path_to("queue", "dialog", act=act, name=self.name)
+
+    def beside(self, name: str) -> str:
+        """Return the path of another mailbox."""
+        return path_to("queues", name)
+
 
 class MailboxTable(Struct, frozen=True, kw_only=True):
     """All mailboxes that a person sees."""

@@ -2,6 +2,6 @@
 
 from typing import Any, Final
 
-from . import intake_routes, mailbox_routes
+from . import intake_routes, lent_routes, mailbox_routes
 
-routes: Final[list[Any]] = [*mailbox_routes.routes, *intake_routes.routes]
+routes: Final[list[Any]] = [*mailbox_routes.routes, *lent_routes.routes, *intake_routes.routes]
