@@ -14,8 +14,8 @@ from deadletter.office.doctor import Check, worst
 from deadletter.office.doctor import Health as Light
 from deadletter.office.upkeep import AlertTest, RetentionDue, RunState, VerifyRun
 from deadletter.server import health
-from deadletter.server.acting.upkeep import checkup, target_name, upkeep_of
-from deadletter.server.auth.guards import needs
+from deadletter.server.acting.upkeep import check_unlimited, checkup, target_name, upkeep_of
+from deadletter.server.auth.guards import check_role, needs
 from deadletter.server.console import words
 from deadletter.server.console.pages import About, render_page, render_part
 from deadletter.server.context import Here, ServerContext, Who
@@ -327,8 +327,10 @@ async def _load_part(
         case "checks":
             return await load_checks(context, who)
         case "verify":
+            check_unlimited(who, "verify adds up")
             return load_verify(request)
         case "retention":
+            check_role(who, Role.OPERATOR)
             return await load_retention(request, who)
 
 
