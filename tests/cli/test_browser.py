@@ -4,7 +4,6 @@ import webbrowser
 
 import pytest
 
-from deadletter.cli import browser
 from deadletter.cli.browser import find_browser, open_page
 
 DESKTOP = {"DISPLAY": ":0"}
@@ -44,7 +43,7 @@ def test_without_a_desktop_nothing_is_opened(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(webbrowser, "get", lambda: window)
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(browser.sys, "platform", "linux")
+    monkeypatch.setattr("sys.platform", "linux")
 
     assert find_browser({"SSH_CONNECTION": "10.0.0.1 1 10.0.0.2 22"}, "linux") is None
     assert not open_page("http://127.0.0.1:8418")

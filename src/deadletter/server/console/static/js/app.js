@@ -7,6 +7,7 @@ import "./once.js";
 import "./preferences.js";
 import "./rows.js";
 import "./search.js";
+import "./session.js";
 import "./times.js";
 
 const refuse = function () {
