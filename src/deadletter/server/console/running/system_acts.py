@@ -42,7 +42,7 @@ async def start_verify(request: Request[Any, Any, Any], who: Who) -> Response[by
 @get("/retention/dialog", guards=_ADMIN, include_in_schema=False)
 async def ask_retention(request: Request[Any, Any, Any], who: Who) -> Response[bytes]:
     """Ask whether to delete letters; says how many."""
-    page = await load_retention(request, who)
+    page = await load_retention(request, who, most=None)
     if is_partial(request):
         return render_part(request, "running/parts/run_retention.html", page)
     about = About(title="Retention", screen="system", command="dlq retention run")
