@@ -79,6 +79,10 @@ def comments(kind: type) -> dict[str, str]:
 _MEANINGS = {
     "work.processes": "processes that `dlq work` runs",
     "work.health_host": "where health checks are answered",
+    "serve.oidc.client_secret": "the secret of the client at the provider; none for public ones",
+    "serve.oidc.scopes": "what the provider is asked for",
+    "serve.oidc.operators": "values of the role claim that make an operator",
+    "serve.oidc.admins": "values of the role claim that make an administrator",
     "alerts.targets": "where alerts are sent; each is an [[alerts.targets]]",
     "alerts.targets[].kind": "how people are told",
     "alerts.targets[].server": "that takes e-mail; smtps:// and user:password",

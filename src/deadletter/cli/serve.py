@@ -2,9 +2,7 @@
 
 import logging
 import sys
-import threading
 import traceback
-import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Annotated, Any, Final, Literal
@@ -22,6 +20,7 @@ from deadletter.office.doctor import Check, Health
 from deadletter.settings import Settings
 
 from .app import ExitCode
+from .browser import open_page
 from .checks import show_checks
 from .desk import AtDesk, Desk
 from .options import Flag
@@ -126,9 +125,7 @@ def _extra() -> Iterator[None]:
 
 
 def _announce(desk: Desk, listening: Any, *, in_browser: bool) -> None:
-    if in_browser and listening.door:
-        # The browser is a process of its own, and its start can take seconds.
-        threading.Thread(target=webbrowser.open, args=(listening.door,), daemon=True).start()
+    is_headless = bool(in_browser and listening.door and not open_page(listening.door))
     if desk.as_json:
         desk.document({"event": "listening", "url": listening.url})
         if listening.token:
@@ -142,6 +139,8 @@ def _announce(desk: Desk, listening: Any, *, in_browser: bool) -> None:
         if listening.door:
             once = " (works once, within ten minutes)" if "#" in listening.door else ""
             desk.tell(f"Console{once}: {listening.door}")
+        if is_headless:
+            desk.hint("No browser with windows was found here: open the link in one.")
     sys.stdout.flush()
 
 

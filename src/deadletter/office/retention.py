@@ -63,10 +63,10 @@ class Retention:
         self._ledger = ledger
         self._abandoned = abandoned
 
-    async def due(self) -> int:
-        """Return how many letters are past their time."""
+    async def due(self, *, most: int | None = None) -> int:
+        """Return how many letters are past their time, counted up to `most`."""
         letters = Letters(self._store, self._clock)
-        pages = letters.select(_past(self._before()))
+        pages = letters.select(_past(self._before()), limit=most)
         return sum([len(heads) async for heads in pages])
 
     async def run(

@@ -1,7 +1,7 @@
 """A console whose people sign in with an OpenID provider: a real one, or one made up."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
@@ -65,7 +65,7 @@ async def signed_in_there(url: str, login: str) -> str:
     async with httpx.AsyncClient() as browser:
         answer = await browser.get(url)
         for _ in range(_STEPS):
-            location = answer.headers.get("location", "")
+            location: str = answer.headers.get("location", "")
             if location.startswith(CONSOLE):
                 return location.removeprefix(CONSOLE)
             if location:
@@ -113,7 +113,7 @@ class MadeUp(OpenIdProvider):
         self.asked.append(path)
         if self.away:
             raise ProviderAway(self.away)
-        answers = {
+        answers: dict[str, Callable[[], Any]] = {
             "/.well-known/openid-configuration": self.description,
             "/token": lambda: {"id_token": self.id_token or self.minted(), "access_token": "a"},
             "/keys": lambda: KeySet([self.key]).as_dict(private=False),

@@ -19,7 +19,7 @@ from deadletter.server.auth.oidc_claims import SignInRefused, identity_of, princ
 from deadletter.server.context import ServerContext
 from deadletter.settings import Oidc, Serve, load_settings
 from deadletter.testing.fakes import FakeClock
-from server.auth.conftest import SESSION, acts
+from server.auth.conftest import SESSION, acts, visiting
 from server.auth.oidc_rig import MADE_UP, Client, MadeUp, begin, console, finish, settings_of
 from servers.openid import CLIENT
 
@@ -161,8 +161,8 @@ def forged(provider: MadeUp, kind: str) -> str:
             return jwt.encode({"alg": "RS256", "kid": "unknown"}, claims, key)
         case "key in the header":
             key = RSAKey.generate_key(2048)
-            header = {"alg": "RS256", "jwk": key.as_dict(private=False)}
-            return jwt.encode(header, claims, key)
+            public = key.as_dict(private=False)
+            return jwt.encode({"alg": "RS256", "jwk": public}, claims, key)
         case "changed":
             claims["groups"] = ["dlq-admins", "more"]
             raw = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
@@ -270,7 +270,7 @@ async def test_a_changed_cookie_leads_to_no_other_site(client: Client, provider:
 async def test_malformed_cookies_are_refused(guarded: ServerContext, cookie: str) -> None:
     provider = MadeUp(settings_of(MADE_UP), FakeClock())
     async with console(guarded, provider) as client:
-        header = {"cookie": f"dlq-sign-in={cookie}".encode()}
+        header = {b"cookie": f"dlq-sign-in={cookie}".encode()}
         answer = await client.get("/sign-in/callback?state=x&code=c", headers=header)
 
     assert answer.status_code == 400
@@ -309,10 +309,12 @@ async def test_a_provider_that_describes_itself_oddly_is_not_used(
 
 
 async def test_without_a_provider_there_is_no_such_door(guarded: ServerContext) -> None:
-    provider = MadeUp(settings_of(MADE_UP), FakeClock())
-    async with console(guarded, provider) as client:
-        client.app.state.context = guarded  # type: ignore[attr-defined]
-        assert "or with a token" not in (await client.get("/sign-in")).text
+    async with visiting(guarded) as client:
+        pages = [await client.get(f"/sign-in/{name}") for name in ("start", "callback")]
+        door = await client.get("/sign-in")
+
+    assert [one.status_code for one in pages] == [404, 404]
+    assert "or with a token" not in door.text
 
 
 # Claims and settings as values.

@@ -53,14 +53,14 @@ class Upkeep:
         fresh = VerifyRun(actor=who.name, step=VERIFY_STEPS[0], total=len(VERIFY_STEPS))
         return self.verification.start(fresh, work)
 
-    async def due(self, who: Identity) -> RetentionDue:
-        """Return what the retention would delete now."""
+    async def due(self, who: Identity, *, most: int | None = None) -> RetentionDue:
+        """Return what the retention would delete now, counted up to `most` letters."""
         check_unlimited(who, "the retention covers")
         settings = self._context.settings
         days = settings.retention_days
         counts = await self._context.store.counts()
         return RetentionDue(
-            due=await retention_of(self._context.office, days).due(),
+            due=await retention_of(self._context.office, days).due(most=most),
             letters=sum(sum(states.values()) for states in counts.values()),
             closed=days.closed,
             replayed=days.replayed,

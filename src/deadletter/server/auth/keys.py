@@ -180,7 +180,8 @@ class Keys:
         await self._access.put_token(token)
         if before is None or before.to != to:
             detail = _audit_detail(replace(token, expires_at=None))
-            await self._store.record("issue", target(id_), By("dlq serve", by), detail)
+            by_server = By("dlq serve", f"signed in with {by}")
+            await self._store.record("issue", target(id_), by_server, detail)
         return token
 
 

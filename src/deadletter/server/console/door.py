@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from litestar import Request, Response, get, post
 from litestar.exceptions import HTTPException, NotAuthorizedException, TooManyRequestsException
 from litestar.params import QueryParameter
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from deadletter.core.access import Role
 from deadletter.core.text import many
@@ -31,6 +31,7 @@ class SignInPage(Struct, frozen=True, kw_only=True):
     problem: str = ""
     provider: str = ""  # the name of an OpenID provider to sign in with, if there is one
     start: str = ""  # the path that leads to it
+    is_of_provider: bool = False  # whether the problem is about the provider, not the token
 
 
 @get("/sign-in", include_in_schema=False)
@@ -89,9 +90,11 @@ def sign_in_again(
     problem: str,
     status: int,
     headers: dict[str, str] | None = None,
+    *,
+    is_of_provider: bool = False,
 ) -> Response[bytes]:
     """Show the sign-in again, with what went wrong."""
-    page = _page(request, to, problem)
+    page = structs.replace(_page(request, to, problem), is_of_provider=is_of_provider)
     return bare_page(request, "sign_in.html", page, _ABOUT, status=status, headers=headers)
 
 

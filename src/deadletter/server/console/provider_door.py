@@ -82,9 +82,10 @@ async def _signed_in(
     claims: dict[str, Any],
 ) -> Cookie:
     to = identity_of(claims, provider.settings)
-    by = f"signed in with {provider.settings.issuer}"
     try:
-        token = await keys(context).sign_in_token(to, expires_at=context.clock.now() + _KEPT, by=by)
+        token = await keys(context).sign_in_token(
+            to, expires_at=context.clock.now() + _KEPT, by=str(provider.settings.issuer)
+        )
     except (ConfigError, Conflict) as error:
         raise SignInRefused(sentence(str(error))) from error
     _, cookie = await open_session(request, context, token, hours=provider.settings.hours)
@@ -135,7 +136,7 @@ def _again(
     headers: dict[str, str] | None = None,
 ) -> Response[bytes]:
     kept = {name: value for name, value in (headers or {}).items() if name == "Retry-After"}
-    answer = sign_in_again(request, to, problem, status, kept)
+    answer = sign_in_again(request, to, problem, status, kept, is_of_provider=True)
     answer.cookies.append(_cookie(request, "", 0))
     return answer
 

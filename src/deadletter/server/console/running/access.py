@@ -14,7 +14,7 @@ from deadletter.core.letter import AuditEntry
 from deadletter.core.text import many
 from deadletter.office.audit import AuditFilter, latest_entries
 from deadletter.server.auth.guards import caller, needs
-from deadletter.server.auth.keys import view
+from deadletter.server.auth.keys import is_provided, view
 from deadletter.server.auth.routes import keys
 from deadletter.server.auth.sessions import sessions
 from deadletter.server.console import words
@@ -43,6 +43,7 @@ class TokenRow(Struct, frozen=True, kw_only=True):
     token: TokenView
     sees: str
     sessions: int
+    is_provided: bool  # belongs to a person who signs in with a provider
     is_used: bool  # within the last hour: it is not known more exactly
     mark: Mark
 
@@ -157,6 +158,7 @@ def token_row(token: TokenView, now: datetime, opened: int) -> TokenRow:
         token=token,
         sees=sees_words(token.sources),
         sessions=opened,
+        is_provided=is_provided(token.id),
         is_used=used is not None and now - used < timedelta(hours=1),
         mark=mark_of(token, now),
     )

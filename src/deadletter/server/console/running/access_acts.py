@@ -13,7 +13,7 @@ from deadletter.core.errors import ConfigError, Conflict, DeadLetterError, NotFo
 from deadletter.core.letter import By
 from deadletter.core.text import many
 from deadletter.server.auth.guards import needs
-from deadletter.server.auth.keys import issued, view
+from deadletter.server.auth.keys import is_provided, issued, view
 from deadletter.server.auth.routes import keys
 from deadletter.server.auth.sessions import sessions
 from deadletter.server.auth.token_rules import check_may_issue
@@ -85,6 +85,7 @@ class RevokePage(Struct, frozen=True, kw_only=True):
     sees: str
     sessions: int
     is_own: bool
+    is_provided: bool
 
 
 class EndSessionPage(Struct, frozen=True, kw_only=True):
@@ -132,6 +133,7 @@ async def ask_revoke(
         sees=sees_words(token.to.sources),
         sessions=len(opened),
         is_own=token.to.principal == who.principal,
+        is_provided=is_provided(id),
     )
     return await _dialog(request, "revoke_token", page, "Revoke a token")
 

@@ -14,14 +14,16 @@ from deadletter.office.doctor import Check, worst
 from deadletter.office.doctor import Health as Light
 from deadletter.office.upkeep import AlertTest, RetentionDue, RunState, VerifyRun
 from deadletter.server import health
-from deadletter.server.acting.upkeep import checkup, target_name, upkeep_of
-from deadletter.server.auth.guards import needs
+from deadletter.server.acting.upkeep import check_unlimited, checkup, target_name, upkeep_of
+from deadletter.server.auth.guards import check_role, needs
 from deadletter.server.console import words
 from deadletter.server.console.pages import About, render_page, render_part
 from deadletter.server.context import Here, ServerContext, Who
 from deadletter.settings import Serve, describe_settings
 
 Part: TypeAlias = Literal["health", "checks", "verify", "retention"]
+
+_COUNTED: Final = 10_000  # letters that are due; more is `≥ 10,000`
 
 _LIGHTS: Final = {
     health.Status.PASS: Light.OK,
@@ -89,6 +91,7 @@ class RetentionPart(Struct, frozen=True, kw_only=True):
     headline: str
     rules: tuple[tuple[str, str], ...]
     last: str  # the last run in a sentence; empty if there was none
+    is_least: bool  # there may be more letters than were counted
 
 
 class AlertRow(Struct, frozen=True, kw_only=True):
@@ -245,9 +248,12 @@ def load_verify(request: Request[Any, Any, Any]) -> VerifyPart:
     )
 
 
-async def load_retention(request: Request[Any, Any, Any], who: Identity) -> RetentionPart:
-    """Return what the retention would delete, and its last run."""
-    found = await upkeep_of(request.app.state).due(who)
+async def load_retention(
+    request: Request[Any, Any, Any], who: Identity, *, most: int | None = _COUNTED
+) -> RetentionPart:
+    """Return what the retention would delete, counted up to `most`, and its last run."""
+    found = await upkeep_of(request.app.state).due(who, most=most)
+    is_least = most is not None and found.due >= most
     run = found.run
     is_running = run.state is RunState.RUNNING
     last = ""
@@ -263,7 +269,7 @@ async def load_retention(request: Request[Any, Any, Any], who: Identity) -> Rete
         headline=(
             f"Deleting: {run.done:,} of {run.total:,}"
             if is_running
-            else f"{past} past their time, of {found.letters:,}"
+            else f"{'≥ ' if is_least else ''}{past} past their time, of {found.letters:,}"
         ),
         rules=(
             ("Closed, replayed, discarded", _days(found)),
@@ -272,6 +278,7 @@ async def load_retention(request: Request[Any, Any, Any], who: Identity) -> Rete
             ("Never deleted", "letters that nobody has decided on, or that wait for an outcome"),
         ),
         last=last,
+        is_least=is_least,
     )
 
 
@@ -327,8 +334,10 @@ async def _load_part(
         case "checks":
             return await load_checks(context, who)
         case "verify":
+            check_unlimited(who, "verify adds up")
             return load_verify(request)
         case "retention":
+            check_role(who, Role.OPERATOR)
             return await load_retention(request, who)
 
 

@@ -29,14 +29,9 @@ class RetentionForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     reason: str = ""
 
 
-class EmptyForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A form without fields of its own."""
-
-
 @post("/verify", guards=[needs(Role.OPERATOR)], include_in_schema=False, status_code=200)
 async def start_verify(request: Request[Any, Any, Any], who: Who) -> Response[bytes]:
     """Start verify; it goes on when the page is closed."""
-    await read_form(request, EmptyForm)
     upkeep_of(request.app.state).verify(who)
     if is_partial(request):
         return render_part(request, "running/parts/verify.html", load_verify(request))
@@ -47,7 +42,7 @@ async def start_verify(request: Request[Any, Any, Any], who: Who) -> Response[by
 @get("/retention/dialog", guards=_ADMIN, include_in_schema=False)
 async def ask_retention(request: Request[Any, Any, Any], who: Who) -> Response[bytes]:
     """Ask whether to delete letters; says how many."""
-    page = await load_retention(request, who)
+    page = await load_retention(request, who, most=None)
     if is_partial(request):
         return render_part(request, "running/parts/run_retention.html", page)
     about = About(title="Retention", screen="system", command="dlq retention run")
@@ -76,7 +71,6 @@ async def run_retention(request: Request[Any, Any, Any], who: Who) -> Response[b
 @post("/alerts/test", guards=_ADMIN, include_in_schema=False, status_code=200)
 async def try_alerts(request: Request[Any, Any, Any], who: Who) -> Response[bytes]:
     """Send a test notice to each target, and say what each answered."""
-    await read_form(request, EmptyForm)
     found = await upkeep_of(request.app.state).test_alerts(who)
     page = tested_rows(found)
     if is_partial(request):

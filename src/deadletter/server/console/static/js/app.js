@@ -13,6 +13,7 @@ import "./preferences.js";
 import "./replays.js";
 import "./rows.js";
 import "./search.js";
+import "./session.js";
 import "./times.js";
 
 const refuse = function () {
