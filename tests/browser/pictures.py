@@ -48,9 +48,9 @@ SHOWN: Final = {
 async def served(state: str) -> AsyncIterator[tuple[Serve, dict[str, str]]]:
     """Serve an office in a state, and give its pages by their kind."""
     folder = Path(tempfile.mkdtemp(prefix="dlq-pictures-"))
-    place = Place(folder, f"sqlite:///{folder}/shop.db")
+    place = Place(folder, "sqlite:///shop.db")  # below the folder, which is nobody's business
     try:
-        await fill(place.url, letters_of(state, datetime.now(UTC)))
+        await fill(f"sqlite:///{folder}/shop.db", letters_of(state, datetime.now(UTC)))
         server = place.serve()
         if state in {"many", "hostile"}:
             async with place.api() as api:
