@@ -154,7 +154,7 @@ docs: $(READY) ## pages that are generated from the code
 	@$(BIN)/python docs/generate.py
 
 pictures: $(READY) ## screenshots of every screen into .pictures, and those of the docs into docs/pictures
-	@PYTHONPATH=tests $(BIN)/python -m browser.pictures
+	@PYTHONPATH=src:tests $(BIN)/python -m browser.pictures
 
 vendor: $(READY) ## fetch htmx and the icons of the console anew (needs npm)
 	@$(BIN)/python tests/vendor.py

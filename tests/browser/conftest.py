@@ -23,7 +23,7 @@ from servers import Missing, PostgreSQL
 from servers.fixtures import do_without
 
 HERE = Path(__file__).parent
-PATIENCE = 10_000.0  # milliseconds in which the page shows what is expected
+PATIENCE = 20_000.0  # milliseconds in which the page shows what is expected
 Scheme: TypeAlias = Literal["light", "dark", "no-preference"]
 expect.set_options(timeout=PATIENCE)
 

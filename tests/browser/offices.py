@@ -234,8 +234,8 @@ async def _ok(answering: Any) -> Any:
 def _one_of_many(number: int, now: datetime, count: int, dice: Random) -> DeadLetter:
     age = timedelta(hours=46) * (1 - number / count) ** 1.4 + timedelta(seconds=12)
     source = _SOURCES[min(int(dice.expovariate(0.9)), len(_SOURCES) - 1)]
-    error = _ERRORS[min(int(dice.expovariate(0.7)), len(_ERRORS) - 1)]
-    step = int(dice.random() ** 3 * 6)
+    error = _ERRORS[min(int(dice.expovariate(0.9)), len(_ERRORS) - 1)]
+    step = int(dice.random() ** 9 * 4)
     return died(
         number,
         now - age,

@@ -63,11 +63,9 @@ async def orders(
     await place.send("orders", [(body, options) for body in bodies])
 
 
-async def plan(page: Page, reason: str, *, how: str = "") -> None:
+async def plan(page: Page, reason: str) -> None:
     """On the page of a new replay: say why, and have the letters judged."""
     await arrive(page, "Plan a replay")
-    if how:
-        await page.get_by_role("radio", name=how).check()
     await page.get_by_label("Reason").fill(reason)
     await page.get_by_role("button", name="Choose these letters and judge them").click()
     await expect(page.locator("#preview")).to_contain_text("Send", timeout=LONG)
@@ -97,7 +95,7 @@ async def group_of(place: Place, error: str) -> str:
 async def audit_of(place: Place, **asked: str) -> list[dict[str, Any]]:
     """Return the entries of the audit, oldest first."""
     async with place.api() as api:
-        answer = await api.get("/audit", params={"limit": "1000", **asked})
+        answer = await api.get("/audit", params={"limit": "500", **asked})
         assert answer.status_code == 200, answer.text
         found: list[dict[str, Any]] = answer.json()["entries"]
     return found

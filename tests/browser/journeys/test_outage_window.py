@@ -20,8 +20,9 @@ async def test_outage_window(desk: Place, visit: Visit) -> None:
     await expect(found).to_contain_text("60 deaths")
     await expect(found).to_contain_text("TimeoutError")
     await found.get_by_role("link", name="Plan replay of 60 letters").click()  # 2
-    await page.get_by_label("A second").fill("50")  # 3
-    await plan(page, "the bank was down", how="Steady")  # 4, 5, 6
+    await page.get_by_role("radio", name="Steady").check()  # 3
+    await page.get_by_label("A second").fill("50")  # 4
+    await plan(page, "the bank was down")  # 5, 6
     await send(page, "Send")  # 7, 8
     await told(page, "60 handled")
 

@@ -1,4 +1,7 @@
-/** A button that copies the text of the element before it, also over plain HTTP. */
+/**
+ * A button that copies a text, also over plain HTTP: the address of the page, the text that
+ * it was given, or that of the element before it.
+ */
 class Copy extends HTMLElement {
   connectedCallback() {
     this.hidden = false;
@@ -6,7 +9,9 @@ class Copy extends HTMLElement {
   }
 
   async copy() {
-    const text = this.dataset.text ?? this.previousElementSibling?.textContent ?? "";
+    const { address, text: given } = this.dataset;
+    const found = given ?? this.previousElementSibling?.textContent ?? "";
+    const text = address === undefined ? found : location.href;
     if (!(await written(text))) return;
     this.dataset.done = "";
     clearTimeout(this.timer);
