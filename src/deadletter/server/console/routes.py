@@ -49,3 +49,10 @@ def note_start(request: Request[Any, Any, Any]) -> None:
     """Note when a page was asked for; its foot says how long it took."""
     clock = request.app.state.context.clock
     request.scope["state"][BEGAN] = clock.monotonic()
+
+
+async def note_end(request: Request[Any, Any, Any]) -> None:
+    """Forget shared values after an act: whoever did something wants to see it."""
+    if request.method != "GET":
+        console: Console = request.app.state.console
+        console.fresh.forget()
