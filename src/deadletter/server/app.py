@@ -46,7 +46,7 @@ from .api import (
 from .auth import routes as auth
 from .console import routes as console
 from .console.problems import page_handlers
-from .console.routes import close_console, note_start, open_console
+from .console.routes import close_console, note_end, note_start, open_console
 from .context import ServerContext
 from .idempotency import answers_of, middleware, replayed_answer
 from .problems import HANDLERS, MEDIA_TYPE, AnswerInstead, problem_of
@@ -199,7 +199,9 @@ def _router(path: str, handlers: list[Any]) -> Router:
 
 
 def _pages() -> Router:
-    return Router("/", route_handlers=console.routes(), before_request=_before_page)
+    return Router(
+        "/", route_handlers=console.routes(), before_request=_before_page, after_response=note_end
+    )
 
 
 async def _before_page(request: Request[Any, Any, Any]) -> None:

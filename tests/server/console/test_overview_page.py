@@ -11,16 +11,19 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from deadletter.core.access import Role
+from deadletter.core.access import Identity, Role
 from deadletter.core.errors import Unavailable
 from deadletter.core.letter import By, GroupStatus
 from deadletter.core.query import parse
 from deadletter.office.triage.attention import Need, NeedKind
 from deadletter.ports import QueueInfo
+from deadletter.server.auth.authenticator import LOCAL
 from deadletter.server.console.fresh import Fresh
+from deadletter.server.console.notices import Notice
 from deadletter.server.console.overview import page as overview_page
 from deadletter.server.console.overview.needs import need_path, rows_of
 from deadletter.server.console.overview.page import Part
+from deadletter.server.context import ServerContext
 from deadletter.testing.fakes import FakeClock
 from server.console.overview_rig import KEY_ERROR, TIMEOUT, fill, opened, text_of
 
@@ -314,3 +317,21 @@ async def test_errors_are_not_kept() -> None:
     with pytest.raises(Unavailable):
         await fresh.get("one", make)
     assert await fresh.get("one", make) == "back"
+
+
+async def test_whoever_acted_sees_it_in_the_next_part(tmp_path: Path) -> None:
+    async def undone(context: ServerContext, who: Identity) -> Notice:
+        return Notice(text="undone")
+
+    async with opened(tmp_path) as office:
+        await fill(office.context)
+        before = await office.get("/?part=headline", part=True)
+        await office.context.office.groups.set_status(KEY_ERROR, GroupStatus.MUTED, By("anna"))
+        meanwhile = await office.get("/?part=headline", part=True)
+        undo = office.client.app.state.console.undoing.keep(LOCAL, undone)
+        await office.client.post(undo, headers={"accept": "text/html", "hx-request": "true"})
+        after = await office.get("/?part=headline", part=True)
+
+    assert "3 problems" in before.text
+    assert meanwhile.text == before.text  # shared for a second
+    assert "2 problems" in after.text

@@ -152,23 +152,15 @@ async def render_page(
     headers: Mapping[str, str] | None = None,
 ) -> Response[bytes]:
     """Return a whole page with everything around it."""
+    context: ServerContext = request.app.state.context
     viewer = viewer_of(request)
     try:
-        badges = await shared_badges(request, viewer.who)
+        badges = await load_badges(context, viewer.who)
     except BackendError:  # the page itself says what is wrong
         badges = Badges()
     return bare_page(
         request, template, page, about, viewer=viewer, badges=badges, status=status, headers=headers
     )
-
-
-async def shared_badges(request: Request[Any, Any, Any], who: Identity) -> Badges:
-    """Return the numbers of the navigation, made once for all who may see the same."""
-    console: Console = request.app.state.console
-    context: ServerContext = request.app.state.context
-    key = ("badges", who.sources, who.principal if who.sources else None)
-    lasts = LASTS if is_partial(request) else 0.0
-    return await console.fresh.get(key, lambda: load_badges(context, who), lasts=lasts)
 
 
 def bare_page(
@@ -268,10 +260,9 @@ def done(
     Scripts get the notice itself, and refresh what it is about. Without scripts, the
     browser goes to the page `to`, which shows the notice; with `anew` scripts go there, too.
     """
-    console: Console = request.app.state.console
-    console.fresh.forget()
     if is_partial(request) and not anew:
         return render_part(request, "parts/notice.html", notice)
+    console: Console = request.app.state.console
     console.notices.put(_whom(request), notice)
     if is_partial(request):
         return Response(b"", status_code=200, headers={**_HEADERS, "hx-redirect": to})

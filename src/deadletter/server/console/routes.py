@@ -3,7 +3,7 @@
 from importlib.metadata import version
 from typing import Any, Final
 
-from litestar import Litestar
+from litestar import Litestar, Request
 
 from deadletter.ports import Clock
 
@@ -52,10 +52,17 @@ def open_console(clock: Clock) -> Console:
     )
 
 
+async def note_end(request: Request[Any, Any, Any]) -> None:
+    """Forget shared values after an act: whoever did something wants to see it."""
+    if request.method != "GET":
+        console: Console = request.app.state.console
+        console.fresh.forget()
+
+
 async def close_console(app: Litestar) -> None:
     """End what goes on in the server for pages, after the step that is under way."""
     console: Console = app.state.console
     await console.errands.close()
 
 
-__all__ = ["close_console", "note_start", "open_console", "routes"]
+__all__ = ["close_console", "note_end", "note_start", "open_console", "routes"]

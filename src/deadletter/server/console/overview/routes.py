@@ -9,14 +9,8 @@ from deadletter.core.access import Role
 from deadletter.core.deaths import By
 from deadletter.server.acting.office_views import owner_of
 from deadletter.server.auth.guards import needs
-from deadletter.server.console.pages import (
-    About,
-    path_to,
-    render_page,
-    render_part,
-    shared_badges,
-    shared_part,
-)
+from deadletter.server.console.badges import load_badges
+from deadletter.server.console.pages import About, path_to, render_page, render_part, shared_part
 from deadletter.server.context import Here, Who
 
 from .deaths import Span
@@ -59,10 +53,10 @@ async def show_overview(
 
 
 @get("/badges", guards=[needs(Role.READER)], include_in_schema=False)
-async def show_badges(request: Request[Any, Any, Any], who: Who) -> Response[bytes]:
+async def show_badges(request: Request[Any, Any, Any], context: Here, who: Who) -> Response[bytes]:
     """Show the numbers of the navigation."""
     key = who.sources, owner_of(who)
-    return await shared_part(request, "parts/badges.html", key, lambda: shared_badges(request, who))
+    return await shared_part(request, "parts/badges.html", key, lambda: load_badges(context, who))
 
 
 routes: Final[list[Any]] = [show_overview, show_badges]
