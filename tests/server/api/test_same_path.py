@@ -105,6 +105,7 @@ async def theirs(guarded: ServerContext) -> dict[str, str]:
         "/api/v1/groups/": letter.head.fingerprint,
         "/api/v1/replays/": replay.id,
         "/api/v1/queues/": "orders",
+        "/api/v1/intakes/": "orders-dead",  # limited callers see none
         "/api/v1/tokens/": shown.split("_")[1],
         NODES: "orders",
     }

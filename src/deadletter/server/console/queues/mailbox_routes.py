@@ -214,11 +214,11 @@ def _differing(old: QueueOptions, new: QueueOptions) -> dict[str, Any]:
 def _restoring(old: QueueOptions, changes: dict[str, Any]) -> Opposite:
     before = {name: value for name, value in structs.asdict(old).items() if name in changes}
 
-    async def restore(context: ServerContext, who: Identity) -> Notice:
+    async def put_back(context: ServerContext, who: Identity) -> Notice:
         await mailbox_acts.change_mailbox(context, who, old.name, before, reason="undone")
         return Notice(text=f"{old.name} is as it was before.")
 
-    return restore
+    return put_back
 
 
 class DeletionForm(Struct, frozen=True, kw_only=True):
