@@ -117,7 +117,7 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/sign-in/callback"): None,
     ("POST", "/sign-out"): READER,
     ("POST", "/undo/{key}"): OPERATOR,
-    # console: groups
+    # Pages of the console: groups.
     ("GET", "/groups"): READER,
     ("GET", "/groups/{fp}"): READER,
     ("GET", "/groups/dialog"): OPERATOR,
@@ -128,7 +128,7 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/groups/{fp}/merge"): OPERATOR,
     ("POST", "/groups/{fp}/split"): OPERATOR,
     ("POST", "/groups/{fp}/undo"): OPERATOR,
-    # console: letters
+    # Pages of the console: letters.
     ("GET", "/letters"): READER,
     ("GET", "/letters/sheet"): READER,
     ("GET", "/letters/dialog"): READER,
@@ -142,7 +142,7 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/search/suggest"): READER,
     ("GET", "/help/search"): READER,
     ("GET", "/palette"): READER,
-    # console: letter
+    # Pages of the console: letter.
     ("GET", "/letters/{id}"): READER,
     ("GET", "/letters/{id}/older"): READER,
     ("GET", "/letters/{id}/newer"): READER,
@@ -162,7 +162,7 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
             ("GET", f"/letters/{{id}}/{verb.name}/dialog"),
         )
     },
-    # console: replays
+    # Pages of the console: replays.
     ("GET", "/replays"): READER,
     ("POST", "/replays"): OPERATOR,
     ("GET", "/replays/new"): OPERATOR,
