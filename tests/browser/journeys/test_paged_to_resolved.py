@@ -50,7 +50,7 @@ async def test_paged_to_resolved(desk: Place, visit: Visit) -> None:
     await replay(page)
     await tidy(page, group)
     acts = [entry["action"] for entry in await audit_of(desk)]
-    assert {"group", "replay", "discard"} <= {*acts}
+    assert {"group", "replay", "move"} <= {*acts}
 
 
 async def understand(page: Page) -> None:
