@@ -5,11 +5,16 @@ Tests are skipped where there is no Chromium; where the variable CI is set they 
 of them share one browser and one event loop; each page is watched, see `watching`.
 """
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
 
+import asyncpg
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
@@ -165,5 +170,14 @@ def watch_of(page: Page) -> Watch:
 
 @pytest.fixture
 def postgresql_url(postgresql_server: PostgreSQL) -> str:
-    """An office on PostgreSQL of its own."""
-    return postgresql_server.url
+    """A database of its own: the first server over an office prints the first token."""
+    name = f"browser_{uuid4().hex}"
+
+    async def create() -> None:
+        connection = await asyncpg.connect(postgresql_server.url)
+        await connection.execute(f"CREATE DATABASE {name}")
+        await connection.close()
+
+    with ThreadPoolExecutor(1) as pool:  # no loop runs there
+        pool.submit(asyncio.run, create()).result()
+    return urlunsplit(urlsplit(postgresql_server.url)._replace(path=f"/{name}"))

@@ -29,7 +29,7 @@ async def test_one_letter_is_reviewed(desk: Place, visit: Visit) -> None:
 
     await page.get_by_role("main").locator("tbody a.row").first.click()
     await page.get_by_role("button", name="Review").first.click()
-    await expect(page.get_by_role("status").first).to_contain_text("1 letter")
+    await expect(page.get_by_role("status").first).to_contain_text("reviewed")
     await expect(page.get_by_role("main")).to_contain_text("reviewed")
 
     await page.goto("/letters?q=is%3Areviewed")

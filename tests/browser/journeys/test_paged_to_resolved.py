@@ -50,7 +50,7 @@ async def test_paged_to_resolved(desk: Place, visit: Visit) -> None:
     await replay(page)
     await tidy(page, group)
     acts = [entry["action"] for entry in await audit_of(desk)]
-    assert {"group", "replay", "discard"} <= {*acts}
+    assert {"group", "replay", "move"} <= {*acts}
 
 
 async def understand(page: Page) -> None:
@@ -131,7 +131,7 @@ async def tidy(page: Page, group: str) -> None:
     await page.keyboard.press("Shift+*")
     await expect(page.locator("[data-chosen]").first).to_have_text("3")
     await page.keyboard.press("d")
-    await dialog(page).get_by_label("Reason", exact=False).fill("their tokens are void")
+    await dialog(page).get_by_label("Why").fill("their tokens are void")
     await dialog(page).get_by_role("button", name="Discard 3 letters").click()
     await expect(notice(page)).to_contain_text("3 letters discarded")
 
