@@ -12,6 +12,7 @@ from deadletter.office.group_versions import (
     judge_versions,
     versions_of_groups,
 )
+from deadletter.office.running_versions import RunningVersion
 from deadletter.ports import LetterStore
 from office.making import BY, NOW, make_letter
 
@@ -32,7 +33,12 @@ def group(status: GroupStatus = GroupStatus.NEW, version: str = "") -> Group:
     )
 
 
-def judged(one: Group, died: dict[str, int], seen: dict[str, float]) -> GroupVersions:
+def judged(
+    one: Group,
+    died: dict[str, int],
+    seen: dict[str, float],
+    running: list[RunningVersion] | None = None,
+) -> GroupVersions:
     """Return the judgement; `seen` has the hours at which versions were first seen."""
     deaths = [
         VersionDeaths(
@@ -41,7 +47,7 @@ def judged(one: Group, died: dict[str, int], seen: dict[str, float]) -> GroupVer
         for name, n in died.items()
     ]
     firsts = [FirstSeen("orders", name, NOW + at * HOUR) for name, at in seen.items()]
-    return judge_versions(one, deaths, firsts)
+    return judge_versions(one, deaths, firsts, running=running)
 
 
 def test_a_newer_version_without_deaths_may_have_the_fix() -> None:
@@ -73,6 +79,23 @@ def test_versions_without_numbers_go_by_when_they_were_first_seen() -> None:
     found = judged(group(), {"3f9c2ab": 1}, {"3f9c2ab": 0, "aa00001": 1, "bb00002": -1})
 
     assert [one.version for one in found.newer] == ["aa00001"]
+
+
+def test_a_newer_version_that_only_runs_may_have_the_fix() -> None:
+    running = [
+        RunningVersion(version="1.8.1", workers=3, since=NOW + 2 * HOUR),
+        RunningVersion(version="1.8", workers=1, since=NOW),
+    ]
+
+    found = judged(group(), {"1.8": 2}, {"1.8": 0}, running)
+
+    assert (found.fix, found.workers, found.knows_workers) == ("1.8.1", 4, True)
+    assert [(one.version, one.has_fix) for one in found.running] == [
+        ("1.8.1", True),
+        ("1.8", False),
+    ]
+    assert found.before_fix == "group:2-a is:open version:<1.8.1"
+    assert not judged(group(), {"1.8": 2}, {"1.8": 0}).knows_workers
 
 
 def test_without_versions_nothing_is_known() -> None:

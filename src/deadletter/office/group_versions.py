@@ -22,6 +22,7 @@ from deadletter.core.query.versions import Seen, compare
 from deadletter.ports import DeathCounting, LetterStore
 
 from .groups import get_group
+from .running_versions import RunningVersion, live_workers, running_versions
 
 _EVER: Final = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC))
 _MOST: Final = 1_000  # versions of all mailboxes that are looked at
@@ -40,7 +41,11 @@ class VersionLine(Struct, frozen=True, kw_only=True):
 
 
 class NewerVersion(Struct, frozen=True):
-    """A version in which no message died of a group, and when it was first seen there."""
+    """
+    A version in which no message died of a group, and when it was first seen at its mailbox.
+
+    It is seen when another message dies in it there, or when a worker says that it runs.
+    """
 
     version: str
     first_seen: datetime
@@ -56,6 +61,9 @@ class GroupVersions(Struct, frozen=True, kw_only=True):
     a newer one. `before_fix` is a search for open letters of older versions; empty without a
     fix.
 
+    `running` are the versions that its workers run now, and `workers` how many were heard of;
+    `knows_workers` is False in an office that does not keep this.
+
     In a flood, some deaths are counted without their group. These are `uncounted`, and the
     versions of the newest letters stand for them.
     """
@@ -66,6 +74,9 @@ class GroupVersions(Struct, frozen=True, kw_only=True):
     fix: str = ""
     since_fix: int = 0
     before_fix: str = ""
+    running: tuple[RunningVersion, ...] = ()
+    workers: int = 0
+    knows_workers: bool = False
     uncounted: int = 0
     is_counted: bool = True  # False: this office does not count deaths over time
 
@@ -84,7 +95,9 @@ async def group_versions(
         deaths = with_letters(deaths, (await store.find(own, limit=_NEWEST)).heads)
     seen = await store.versions(*_EVER, limit=_MOST)
     seen = [one for one in seen if one.source == group.source]
-    return judge_versions(group, deaths, seen, counted=counted)
+    workers = await live_workers(store, group.source)
+    running = None if workers is None else running_versions(workers)
+    return judge_versions(group, deaths, seen, counted=counted, running=running)
 
 
 async def versions_of_groups(
@@ -106,11 +119,13 @@ def judge_versions(
     seen: Sequence[FirstSeen],
     *,
     counted: int | None = None,
+    running: Sequence[RunningVersion] | None = None,
 ) -> GroupVersions:
     """
     Return what the deaths of a group in its versions show.
 
     `counted` is how many of its deaths are counted with their version; by default, all.
+    `running` is what its workers run now; None if that is not known.
     """
     known: Seen = {(one.source, one.version): one.at for one in seen}
     lines = [
@@ -119,30 +134,38 @@ def judge_versions(
     ]
     lines = newest_first(lines, group.source, known)
     died_in = [line.version for line in lines if line.version]
+    first = {one.version: one.at for one in seen}
+    for one in running or ():
+        if one.version:
+            first[one.version] = min(one.since, first.get(one.version, one.since))
     newer = [
-        NewerVersion(one.version, one.at)
-        for one in seen
-        if died_in and _is_newer(one.version, died_in, group.source, known)
+        NewerVersion(version, at)
+        for version, at in first.items()
+        if died_in and _is_newer(version, died_in, group.source, known)
     ]
     newer.sort(key=lambda one: one.first_seen, reverse=True)
     standing = group.standing
     fix = standing.version if standing.status in _AFTER_FIX else ""
     if not fix and newer:
         fix = newer[-1].version
-    since = 0
-    if fix:
-        since = sum(
-            line.deaths
-            for line in lines
-            if (compare(line.version, fix, group.source, known) or 0) > 0 or line.version == fix
+
+    def has_fix(version: str) -> bool:
+        return bool(fix) and (
+            version == fix or (compare(version, fix, group.source, known) or 0) > 0
         )
+
     return GroupVersions(
         group=group.fingerprint,
         versions=tuple(lines[:_SHOWN]),
         newer=tuple(newer[:_SHOWN]),
         fix=fix,
-        since_fix=since,
+        since_fix=sum(line.deaths for line in lines if has_fix(line.version)),
         before_fix=show(letters_before(group.fingerprint, fix)) if fix else "",
+        running=tuple(
+            structs.replace(one, has_fix=has_fix(one.version)) for one in (running or ())[:_SHOWN]
+        ),
+        workers=sum(one.workers for one in running or ()),
+        knows_workers=running is not None,
         uncounted=0 if counted is None else max(group.total - counted, 0),
     )
 

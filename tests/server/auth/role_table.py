@@ -173,11 +173,11 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/replays/{name}/pause"): OPERATOR,
     ("POST", "/replays/{name}/resume"): OPERATOR,
     ("POST", "/replays/{name}/cancel"): OPERATOR,
-    # console: overview, audit, report
+    # Pages of the console: overview, audit, report.
     ("GET", "/badges"): READER,
     ("GET", "/audit"): READER,
     ("GET", "/report"): READER,
-    # console: mailboxes, lent queues, intake
+    # Pages of the console: mailboxes, lent queues, intake.
     ("GET", "/queues"): READER,
     ("GET", "/queues/{name}"): READER,
     ("GET", "/queue/dialog"): OPERATOR,
@@ -200,7 +200,7 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/intake/{name}/take"): OPERATOR,
     ("POST", "/intake/{name}/follow"): OPERATOR,
     ("POST", "/intake/{name}/stop"): OPERATOR,
-    # console: access, system
+    # Pages of the console: access, system.
     ("GET", "/access"): ADMIN,
     ("GET", "/tokens/dialog"): ADMIN,
     ("POST", "/tokens"): ADMIN,

@@ -9,6 +9,7 @@ from deadletter.server.context import ServerContext
 from html_pages import Element, Page
 from server.console.conftest import Browser, SignedIn
 from server.console.groups_rig import BY, HOSTILE, keep, live, stand
+from server.console.mailbox_rig import note_workers
 
 STACK = """  File "/app/lib/python3.11/site-packages/httpx/_client.py", line 914, in send
   File "/app/lib/python3.11/site-packages/httpx/_models.py", line 7, in raise_for_status
@@ -108,6 +109,53 @@ async def test_without_a_newer_version_nothing_is_called_fixed(
     assert "Its deaths name no version." in unknown.text
     for one in (still, unknown):
         assert "is fixed" not in one.text.lower()
+
+
+async def test_versions_that_workers_run_are_told_with_how_many(
+    browser: Browser, context: ServerContext
+) -> None:
+    await keep(context.store, "2-a", 4, version="1.8.0", age=HOUR)
+    await note_workers(context, "1.8.1", "1.8.0", "1.8.1", "1.8.1")
+
+    page = await browser.get("/groups/2-a")
+
+    found = panel(page)
+    assert "quiet" in found.classes
+    assert "1.8.1 runs on 3 of 4 workers since " in found.text
+    assert "UTC; nobody has died of this in it." in found.text
+    assert "1 worker still runs 1.8.0 on shop-2, in which messages die of it." in found.text
+    assert page.link("Plan replay of 4 letters from before r").endswith("version%3A%3C1.8.1")
+
+
+async def test_a_fix_that_no_worker_runs_is_not_called_quiet(
+    browser: Browser, context: ServerContext
+) -> None:
+    await keep(context.store, "2-a", version="1.8.0", age=HOUR)
+    await stand(context.store, "2-a", "resolved", version="1.8.1")
+
+    alone = panel(await browser.get("/groups/2-a"))
+    await note_workers(context, "1.8.0")
+    old = panel(await browser.get("/groups/2-a"))
+    await note_workers(context, "1.8.1")
+    new = panel(await browser.get("/groups/2-a"))
+
+    assert "No worker of orders was heard of lately" in alone.text
+    assert "no worker of orders was heard of that runs it." in old.text
+    assert "unknown" in old.classes
+    assert "1.8.1 runs on the only worker since " in new.text
+
+
+async def test_versions_whose_order_is_unknown_are_not_called_newer(
+    browser: Browser, context: ServerContext
+) -> None:
+    await keep(context.store, "2-a", version="3f9c2ab", age=HOUR)
+    await note_workers(context, "bb00002", "bb00002")
+
+    found = panel(await browser.get("/groups/2-a"))
+
+    assert "unknown" in found.classes
+    assert "bb00002 runs on all 2 workers since " in found.text
+    assert "Whether it is newer than 3f9c2ab is not known." in found.text
 
 
 async def test_many_letters_from_before_are_counted_in_a_part(

@@ -6,10 +6,11 @@ from msgspec import structs
 from deadletter.core.campaign import Campaign, CampaignState, Care, KeptPlan, Verdict
 from deadletter.core.errors import Unavailable
 from deadletter.core.message import Message
-from deadletter.ports import QueueOptions
+from deadletter.ports import LetterStore, QueueOptions
 from deadletter.server.console.replays.cautions import cautions_of
 from deadletter.server.context import ServerContext
 from office.making import NOW
+from server.console.mailbox_rig import note_workers
 
 PLAN = Campaign(
     id="c-1",
@@ -37,9 +38,30 @@ async def orders(context: ServerContext) -> None:
         await context.engine.broker.sink(name).send([old])
 
 
-async def test_a_mailbox_that_nobody_works_is_named(
+async def test_a_mailbox_without_workers_is_named(context: ServerContext, orders: None) -> None:
+    (alone,) = await cautions_of(context, PLAN)
+    await note_workers(context, "1.8.1")
+    worked = await cautions_of(context, PLAN)
+
+    assert alone.startswith("No worker of orders was heard of lately.")
+    assert worked == ()
+
+
+async def test_somebody_who_holds_messages_works_a_mailbox(
+    context: ServerContext, orders: None
+) -> None:
+    await context.engine.broker.source("orders").receive(limit=1, wait=0.0, lease=60.0)
+
+    assert await cautions_of(context, PLAN) == ()
+
+
+async def test_without_presence_the_numbers_of_the_mailbox_tell(
     context: ServerContext, orders: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def unknown(store: LetterStore, mailbox: str) -> None:
+        return None
+
+    monkeypatch.setattr("deadletter.server.console.replays.cautions.live_workers", unknown)
     monkeypatch.setattr(
         "deadletter.server.console.replays.cautions.unworked", lambda queues, now: queues
     )
@@ -52,6 +74,7 @@ async def test_a_mailbox_that_nobody_works_is_named(
 
 async def test_nothing_is_said_of_a_mailbox_that_is_worked(context: ServerContext) -> None:
     await context.engine.broker.create(QueueOptions(name="orders"))
+    await note_workers(context, "1.8.1")
 
     assert await cautions_of(context, PLAN) == ()
 
@@ -68,6 +91,7 @@ async def test_what_the_plan_does_not_have_is_said(context: ServerContext) -> No
     assert PLAN.plan is not None
     cut = structs.replace(PLAN, plan=structs.replace(PLAN.plan, more=True, gone=2))
     limited = structs.replace(PLAN, plan=structs.replace(PLAN.plan, more=True, limit=9))
+    await note_workers(context, "1.8.1")
 
     said = await cautions_of(context, cut)
 

@@ -38,6 +38,7 @@ from deadletter.office.group_versions import GroupVersions, NewerVersion, Versio
 from deadletter.office.groups import GroupCounts, GroupLine, GroupPage, Regrouped, RuleLine
 from deadletter.office.letters_protocol import LetterCount
 from deadletter.office.mailboxes import Outage, Released
+from deadletter.office.running_versions import RunningVersion
 from deadletter.office.stats import Arrivals, MailboxLine, Stats
 from deadletter.office.variants import Trait, ValueCount, Variants
 from deadletter.office.verbs import Moved
@@ -247,6 +248,14 @@ EXAMPLES: Final[dict[str, Example]] = {
             newer=(NewerVersion("1.8.1", _AT),),
             fix="1.8.1",
             before_fix=f"group:{_GROUP} is:open version:<1.8.1",
+            running=(
+                RunningVersion(
+                    version="1.8.1", workers=3, since=_AT, hosts=("shop-1", "shop-2"), has_fix=True
+                ),
+                RunningVersion(version="1.8.0", workers=1, since=_AT, hosts=("shop-3",)),
+            ),
+            workers=4,
+            knows_workers=True,
         )
     ),
     "set_standing": Example(

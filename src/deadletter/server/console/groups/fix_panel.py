@@ -13,6 +13,7 @@ from deadletter.core.query.parse import show
 from deadletter.core.text import cut, many, span
 from deadletter.office.group_versions import GroupVersions, VersionLine
 from deadletter.office.letters_protocol import LetterCount
+from deadletter.office.running_versions import RunningVersion
 from deadletter.server.console import words
 from deadletter.server.console.pages import path_to
 
@@ -54,7 +55,8 @@ def judge(
     Not `is_counted` means that there may be any number of them.
     """
     look, sentence = _verdict(group, found, now)
-    facts = [*_older(group, found, look, now), *_facts(group, now)]
+    facts = [*_runs(group, found, look, now), *_older(group, found, look, now)]
+    facts += _facts(group, now)
     if found.uncounted:
         are = "is" if found.uncounted == 1 else "are"
         facts.append(
@@ -113,21 +115,69 @@ def _verdict(
             f"It still happens: {many(found.since_fix, 'death')} in {_name(found.fix)} or newer,"
             f" the last {words.ago(_last(group, newest), now)} in {_name(newest.version)}."
         )
+    fixed = [one for one in found.running if one.has_fix]
+    if fixed:
+        return "quiet", f"{_spread(fixed[0], found, now)}; nobody has died of this in it."
     if found.fix:
         seen = {one.version: one.first_seen for one in found.newer}
         if found.fix in seen:
             told = f", first seen {words.ago(seen[found.fix], now)}"
-            return "quiet", f"No message has died of this in {_name(found.fix)}{told}."
+            text = f"No message has died of this in {_name(found.fix)}{told}."
+            return ("unknown" if found.running else "quiet"), text
+        if found.knows_workers:
+            return "unknown", (
+                f"No message has died of this in {_name(found.fix)} or newer, and no worker of"
+                f" {_name(group.source)} was heard of that runs it."
+            )
         return "unknown", (
             f"No message has died of this in {_name(found.fix)} or newer. Whether it runs is"
             " not known here yet: nothing else has died in it either."
         )
     newest = died_in[0]
+    died = {line.version for line in died_in}
+    if others := [one for one in found.running if one.version and one.version not in died]:
+        return "unknown", (
+            f"{_spread(others[0], found, now)}; nobody has died of this in it. Whether it is newer"
+            f" than {_name(newest.version)} is not known."
+        )
     return "still", (
         f"No newer version than {_name(newest.version)} was seen at {_name(group.source)}, and"
         f" messages die of this in it: {many(newest.deaths, 'death')}, the last"
         f" {words.ago(_last(group, newest), now)}."
     )
+
+
+def _spread(one: RunningVersion, found: GroupVersions, now: datetime) -> str:
+    """Return on how many workers a version runs: `1.8.1 runs on 3 of 4 workers since 13:20`."""
+    workers = f"{one.workers:,} of {many(found.workers, 'worker')}"
+    if one.workers == found.workers:
+        workers = "the only worker" if one.workers == 1 else f"all {one.workers:,} workers"
+    since = f"{one.since:%H:%M} UTC"
+    if one.since.date() != now.date():
+        since = f"{one.since.day} {one.since:%b}, {since}"
+    return f"{_name(one.version)} runs on {workers} since {since}"
+
+
+def _runs(group: Group, found: GroupVersions, look: str, now: datetime) -> list[str]:
+    """Return which other versions its workers run, and whether any worker was heard of."""
+    if not found.knows_workers:
+        return []
+    if not found.workers:
+        name = _name(group.source)
+        return [f"No worker of {name} was heard of lately: letters sent back wait for one."]
+    if look == "still":
+        return []
+    facts, fixed = [], [one for one in found.running if one.has_fix]
+    facts += [f"{_spread(one, found, now)}, and nobody has died of it there." for one in fixed[1:]]
+    died = {line.version for line in found.versions if line.version}
+    for one in found.running:
+        if one.version in died:
+            runs = "worker still runs" if one.workers == 1 else "workers still run"
+            on = f" on {cut(', '.join(one.hosts), NAME)}" if any(one.hosts) else ""
+            facts.append(
+                f"{one.workers:,} {runs} {_name(one.version)}{on}, in which messages die of it."
+            )
+    return facts
 
 
 def _facts(group: Group, now: datetime) -> list[str]:
@@ -150,7 +200,7 @@ def _older(group: Group, found: GroupVersions, look: str, now: datetime) -> list
     """Return whether an older version still runs beside the one that may have the fix."""
     seen = {one.version: one.first_seen for one in found.newer}
     since = seen.get(found.fix)
-    if look != "quiet" or since is None or group.last_seen <= since:
+    if look != "quiet" or found.running or since is None or group.last_seen <= since:
         return []
     older = _name(next(line.version for line in found.versions if line.version))
     ago = words.ago(group.last_seen, now)

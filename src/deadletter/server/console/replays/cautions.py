@@ -9,12 +9,14 @@ from deadletter.core.errors import BackendError
 from deadletter.core.text import clean, many
 from deadletter.office.mailboxes import list_outages, unworked
 from deadletter.office.replay_plans import plan_of
+from deadletter.office.running_versions import live_workers
 from deadletter.server.context import ServerContext
 
 from .sentences import span
 
 _PATIENCE: Final = 2.0  # seconds for an answer of the mailboxes
 _NAMED: Final = 3
+_LOOKED: Final = 20  # mailboxes whose workers are looked for
 
 
 async def cautions_of(context: ServerContext, campaign: Campaign) -> tuple[str, ...]:
@@ -64,14 +66,26 @@ async def _about_workers(context: ServerContext, targets: Sequence[str]) -> list
             held = await list_outages(context.store, context.clock, only=targets, only_open=True)
     except (TimeoutError, BackendError):
         return ["The mailboxes do not answer: whether a worker runs is not known."]
-    said = []
-    idle = [one for one in unworked(queues, context.clock.now()) if one.options.name in targets]
-    for queue in idle[:_NAMED]:
+    claimed = {one.options.name for one in queues if one.claimed}  # somebody holds messages
+    workers = {name: await live_workers(context.store, name) for name in targets[:_LOOKED]}
+    said = [
+        f"No worker of {clean(name)} was heard of lately. Start one with dlq work, or no outcome"
+        " will come."
+        for name, heard in workers.items()
+        if heard == [] and name not in claimed
+    ]
+    idle = [
+        queue
+        for queue in unworked(queues, context.clock.now())
+        if queue.options.name in targets and workers.get(queue.options.name) is None
+    ]
+    for queue in idle:
         waiting = many(queue.ready, "message waits", "messages wait")
         said.append(
             f"Nobody seems to work {clean(queue.options.name)}: {waiting} there, and no worker"
             " holds any. Start one with dlq work, or no outcome will come."
         )
+    del said[_NAMED:]
     said += [
         f"The brake holds back {clean(outage.window.mailbox)}: letters sent there wait until it"
         " opens."

@@ -7,7 +7,7 @@ import { Parts } from "./refresh.js";
 const EVENTS = ["act", "letters", "replay"];
 const PATIENCE = 5000; // milliseconds without a connection after which the sign says so
 const TICK = 500;
-const SLOW = 15000; // between two refreshes without events
+const SLOW = 15000; // between two refreshes without events, and of parts that go by the clock
 
 class Live extends HTMLElement {
   connectedCallback() {
@@ -80,6 +80,10 @@ class Live extends HTMLElement {
       this.triedAt = now;
       this.parts.mark();
       if (this.source?.readyState === EventSource.CLOSED) this.reopen();
+    }
+    if (!this.isPaused && now - (this.clockAt ?? 0) > SLOW) {
+      this.clockAt = now;
+      this.parts.mark("clock", "");
     }
     this.say();
     if ((this.isPaused && !this.hasActed) || document.hidden || this.isPressed) return;
