@@ -118,6 +118,14 @@ class Contents(Struct, Generic[P], frozen=True):
     places: Sequence[P]
 
 
+class Named(Struct, Generic[P], frozen=True):
+    """A request for places, ids, and whether a letter surely matches; as `Heads` otherwise."""
+
+    after: P | None
+    end: P | None
+    most: int
+
+
 class Found(Struct, Generic[P], frozen=True):
     """The letters that a step found, and where to continue; `last` is None at the end."""
 
@@ -125,8 +133,16 @@ class Found(Struct, Generic[P], frozen=True):
     last: P | None
 
 
-Wanted: TypeAlias = Bottom[P] | Heads[P] | Sizes[P] | Contents[P]
+class FoundNames(Struct, Generic[P], frozen=True):
+    """The ids that a step found, and where to continue; `last` is None at the end."""
+
+    ids: tuple[str, ...]
+    last: P | None
+
+
+Wanted: TypeAlias = Bottom[P] | Heads[P] | Sizes[P] | Contents[P] | Named[P]
 Step: TypeAlias = Generator[Wanted[P], Any, Found[P]]
+NamesStep: TypeAlias = Generator[Wanted[P], Any, FoundNames[P] | None]
 
 
 def search_step(
@@ -142,9 +158,8 @@ def search_step(
     judging = _opening if needs_contents(query) else _looking
     fulfils = matcher(query, now=now)
     at, left = start, meter.budget.letters
-    stretch = max(_SHORTEST, _STRETCH // max(1, weight(query)))
     while True:
-        depth = min(stretch, left)
+        depth = min(_stretch(query), left)
         end: P | None = None if exact else (yield Bottom(at, depth))
         is_through = False
         while not is_through:
@@ -165,6 +180,34 @@ def search_step(
         at, left = end, left - depth
         if left <= 0 or meter.is_spent:
             return Found(hits, at)
+
+
+def names_step(query: Node, *, limit: int, start: P | None, meter: Meter) -> NamesStep[P]:
+    """
+    Find the ids of up to `limit` letters that match, after `start`, without their heads.
+
+    Returns None where the filter of the store leaves doubts: `search_step` settles them.
+    """
+    found: list[tuple[P, str, bool]] = []
+    at, left = start, meter.budget.letters
+    while True:
+        depth = min(_stretch(query), left)
+        end: P | None = yield Bottom(at, depth)
+        found += yield Named(at, end, limit + 1 - len(found))
+        if not all(is_sure for _, _, is_sure in found):
+            return None
+        ids = tuple(id_ for _, id_, _ in found[:limit])
+        if len(found) > limit:
+            return FoundNames(ids, found[limit - 1][0])
+        if end is None:
+            return FoundNames(ids, None)
+        at, left = end, left - depth
+        if left <= 0 or meter.is_spent:
+            return FoundNames(ids, at)
+
+
+def _stretch(query: Node) -> int:
+    return max(_SHORTEST, _STRETCH // max(1, weight(query)))
 
 
 _Portion: TypeAlias = list[tuple[P, int | None, DeadLetter | None]]

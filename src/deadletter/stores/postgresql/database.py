@@ -43,12 +43,13 @@ LONGEST: Final = 60.0  # seconds for a statement
 # Plans are cached, and still used when an empty queue has grown to a million messages:
 # they must always use the indexes. For the same reason messages are found by `= ANY` of
 # a list instead of a join with it: then no plan reads more rows, however wrong its
-# estimates are. JIT compilation would take longer than the statements.
+# estimates are. JIT compilation and further processes would take longer than the statements.
 SETTINGS: Final = {
     "default_transaction_isolation": "read committed",
     "enable_bitmapscan": "off",
     "enable_seqscan": "off",
     "jit": "off",
+    "max_parallel_workers_per_gather": "0",
     "random_page_cost": "1.1",  # most pages are in memory
 }
 
@@ -125,8 +126,12 @@ _SHORT: Final = 10.0  # seconds for what takes milliseconds, with waiting and re
 _SLOWEST: Final = 1_000_000  # bytes per second, on the slowest network
 _BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-# A step of a search usually takes a fraction of this timeout.
-_SEARCH: Final = f"{_SNAPSHOT}; SET LOCAL statement_timeout = 5000"
+# A step of a search usually takes a fraction of this timeout. Its letters are looked up one
+# by one: other joins would read all letters of the office for those of a step.
+_SEARCH: Final = (
+    f"{_SNAPSHOT}; SET LOCAL statement_timeout = 5000"
+    "; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
+)
 _SOON: Final = "; SET LOCAL synchronous_commit = off"
 _LOCALLY: Final = "".join(
     f"; SET LOCAL {name} = {value}"

@@ -19,10 +19,14 @@ from deadletter.core.query.search_step import (
     CUT,
     Bottom,
     Contents,
+    FoundNames,
     Heads,
+    Named,
+    NamesStep,
     Sizes,
     Wanted,
     cursor,
+    names_step,
     place,
     search_step,
 )
@@ -249,9 +253,10 @@ async def narrowest(
     """The window with the fewest letters; none is counted far beyond `most`."""
     if len(candidates) == 1:
         return candidates[0]
+    # Of several large ones, the state of a letter tells the least about it.
+    ordered = sorted(candidates, key=lambda one: one.select is _MARKS)
     sizes = [
-        (await size(connection, window, start=start, most=most + 1), window)
-        for window in candidates
+        (await size(connection, window, start=start, most=most + 1), window) for window in ordered
     ]
     return min(
         ((n, window) for n, window in sizes if window.in_order or n <= MOST_SORTED),
@@ -282,10 +287,9 @@ async def bottom(
     return None if row is None else (row[1], row[0])
 
 
-_JOIN: Final = """
-JOIN deadletter.letters l ON l.seq = w.seq
-JOIN deadletter.letter_marks m ON m.letter = w.seq
-"""
+_LETTER: Final = "JOIN deadletter.letters l ON l.seq = w.seq"
+_MARK: Final = "JOIN deadletter.letter_marks m ON m.letter = w.seq"
+_JOIN: Final = f"{_LETTER} {_MARK}"
 _SEARCH_NEWEST_FIRST: Final = "ORDER BY w.dead_at DESC, w.seq DESC LIMIT ?"
 _SIZE: Final = "octet_length(c.body) + octet_length(c.rest)"
 _OPENED: Final = f"""
@@ -301,6 +305,7 @@ class Reading(Struct, frozen=True):
     connection: Connection
     window: Window
     narrow: Sql
+    sure: Sql = ("true", [])  # true only of letters that match
 
     async def read(self, wanted: Wanted[Place]) -> Any:
         """Read what the search step asks for."""
@@ -308,27 +313,41 @@ class Reading(Struct, frozen=True):
             case Bottom(after, depth):
                 return await bottom(self.connection, self.window, start=after, depth=depth)
             case Heads(after, end, most):
-                rows = await self._rows(HEAD, "", after, end, most)
+                rows = await self._rows(HEAD, _JOIN, after, end, most)
                 return [((row[17], row[0]), unopened(row)) for row in rows]
             case Sizes(after, end, most):
-                contents = "JOIN deadletter.letter_contents c ON c.letter = w.seq"
+                contents = f"{_JOIN} JOIN deadletter.letter_contents c ON c.letter = w.seq"
                 columns = f"w.dead_at, w.seq, {_SIZE}"
                 rows = await self._rows(columns, contents, after, end, most)
                 return [((dead_at, seq), size) for dead_at, seq, size in rows]
             case Contents(places):
                 rows = await self.connection.fetch(_OPENED, [seq for _, seq in places])
                 return [((row[17], row[0]), opened(row)) for row in rows]
+            case Named(after, end, most):
+                where, values = self.sure
+                columns = f"w.dead_at, w.seq, l.id, {where}"
+                # Marks are in a table of their own, and most searches are not about them.
+                join = _JOIN if "m." in f"{where} {self.narrow[0]}" else _LETTER
+                rows = await self._rows(columns, join, after, end, most, values)
+                return [((row[0], row[1]), shown(row[2]), row[3]) for row in rows]
 
-    async def _rows(
-        self, columns: str, join: str, after: Place | None, end: Place | None, most: int
+    async def _rows(  # noqa: PLR0917 -- a range, and what is read of it
+        self,
+        columns: str,
+        join: str,
+        after: Place | None,
+        end: Place | None,
+        most: int,
+        selected: Sequence[Any] = (),
     ) -> list[Any]:
         places, values = self.window.places(start=after, end=end)
         where, more = self.narrow
         rows: list[Any] = await self.connection.fetch(
             numbered(
-                f"SELECT {columns} FROM ({places}) w {_JOIN} {join}"  # noqa: S608 -- names are ours, values are bound
+                f"SELECT {columns} FROM ({places}) w {join}"  # noqa: S608 -- names are ours, values are bound
                 f" WHERE {where} {_SEARCH_NEWEST_FIRST}"
             ),
+            *selected,
             *values,
             *more,
             most,
@@ -348,15 +367,10 @@ async def find(
     """One page of what a search finds."""
     _check(limit)
     start = None if after is None else place(after)
-    by_head, _ = split(query)
-    candidates = windows(by_head, now)
-    if (texts := await text_window(connection, query)) is not None:
-        candidates.append(texts)
     most = meter.budget.letters
-    window = await narrowest(connection, candidates, start=start, most=most)
-    narrow = _FILTERS.everything if window.exact else sql(All(by_head), now)
+    reading = await _reading(connection, query, start, now, most)
+    window = reading.window
     step = search_step(query, limit=limit, start=start, exact=window.exact, now=now, meter=meter)
-    reading = Reading(connection, window, narrow)
     found = await run_step(step, reading.read, meter, is_costly=is_costly(query))
     heads = tuple(head for _, head in found.hits)
     if window.exact and not needs_contents(query):
@@ -368,6 +382,19 @@ async def find(
     return Page(heads, cursor(*found.last), looked_at, found.last[0])
 
 
+async def _reading(
+    connection: Connection, query: Node, start: Place | None, now: datetime, most: int
+) -> Reading:
+    """Choose the index that leads a search, and the condition on what it holds."""
+    by_head, _ = split(query)
+    candidates = windows(by_head, now)
+    if (texts := await text_window(connection, query)) is not None:
+        candidates.append(texts)
+    window = await narrowest(connection, candidates, start=start, most=most)
+    narrow = _FILTERS.everything if window.exact else sql(All(by_head), now)
+    return Reading(connection, window, narrow, sql(query, now, sure=True))
+
+
 async def find_ids(
     connection: Connection,
     query: Node,
@@ -377,15 +404,33 @@ async def find_ids(
     now: datetime,
     meter: Meter,
 ) -> Names:
-    """The ids one page would show; where an index knows them, little else is read."""
+    """The ids one page would show; where columns know them, little else is read."""
     _check(limit)
     by_head, _ = split(query)
     window, *others = windows(by_head, now)
     if others or not window.exact or needs_contents(query):
-        page = await find(connection, query, limit=limit, after=after, now=now, meter=meter)
-        return Names(tuple(head.id for head in page.heads), page.after)
+        found = None
+        if not is_costly(query):
+            start = None if after is None else place(after)
+            reading = await _reading(connection, query, start, now, meter.budget.letters)
+            step = names_step(query, limit=limit, start=start, meter=meter)
+            found = await _run_names(step, reading)
+        if found is None:
+            page = await find(connection, query, limit=limit, after=after, now=now, meter=meter)
+            return Names(tuple(head.id for head in page.heads), page.after)
+        return Names(found.ids, None if found.last is None else cursor(*found.last))
     most = min(limit, meter.budget.letters)
     return await _named(connection, window, most, after)
+
+
+async def _run_names(step: NamesStep[Place], reading: Reading) -> FoundNames[Place] | None:
+    try:
+        wanted = next(step)
+        while True:
+            wanted = step.send(await reading.read(wanted))
+    except StopIteration as end:
+        found: FoundNames[Place] | None = end.value
+        return found
 
 
 async def _named(connection: Connection, window: Window, most: int, after: str | None) -> Names:

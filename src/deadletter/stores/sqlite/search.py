@@ -6,27 +6,31 @@ where they are enough, whole letters where the search is about contents.
 """
 
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, overload
 
 from msgspec import Struct
 
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import DeadLetter, LetterHead
 from deadletter.core.message import Message
-from deadletter.core.query import All, Like, Meter, Node, needs_contents, split
+from deadletter.core.query import All, Like, Meter, Node, is_costly, needs_contents, split
 from deadletter.core.query.filters import MOST_SORTED, Hint, Lead, filter_of, hints, leads_of
 from deadletter.core.query.search_step import (
     CUT,
     Bottom,
     Contents,
     Found,
+    FoundNames,
     Heads,
+    Named,
+    NamesStep,
     Sizes,
     Step,
     Wanted,
     cursor,
+    names_step,
     place,
     search_step,
 )
@@ -371,6 +375,7 @@ FROM json_each(?) w CROSS JOIN letters h ON h.seq = w.value
 CROSS JOIN letter_contents c ON c.letter = h.seq
 """  # noqa: S608 -- made of constants
 _NAMED: Final = "id, dead_at, seq"
+_DOUBTED: Final = "id, dead_at, seq, sure"
 _UNOPENED: Final = Message(id="", body=b"", sent_at=EPOCH)
 _Letters: TypeAlias = list[tuple[Place, DeadLetter]]
 
@@ -381,6 +386,7 @@ class Reading(Struct, frozen=True):
     connection: sqlite3.Connection
     window: Window
     narrow: list[Sql]
+    sure: Sql = ("1", [])  # true only of letters that match
 
     def read(self, wanted: Wanted[Place]) -> Any:
         """Read what the search step asks for."""
@@ -393,6 +399,8 @@ class Reading(Struct, frozen=True):
                 return self._sizes(after, end, most)
             case Contents(places):
                 return self._contents(places)
+            case Named(after, end, most):
+                return self._names(after, end, most)
 
     def _heads(self, after: Place | None, end: Place | None, most: int) -> _Letters:
         text, values = self._select(after, end)
@@ -400,6 +408,15 @@ class Reading(Struct, frozen=True):
         return [
             ((row[17], row[0]), DeadLetter(head=head_of(row), message=_UNOPENED)) for row in rows
         ]
+
+    def _names(
+        self, after: Place | None, end: Place | None, most: int
+    ) -> list[tuple[Place, str, bool]]:
+        text, values = self._select(after, end)
+        where, more = self.sure
+        select = f"SELECT h.id, h.dead_at, h.seq, {where} AS sure FROM ({text} LIMIT ?) h"  # noqa: S608 -- names are ours, values are bound
+        rows = fetch(self.connection, _DOUBTED, select, [*more, *values, most])
+        return [((dead_at, seq), id_, bool(sure)) for id_, dead_at, seq, sure in rows]
 
     def _sizes(self, after: Place | None, end: Place | None, most: int) -> list[tuple[Place, int]]:
         text, values = self._select(after, end)
@@ -428,20 +445,11 @@ def find(
     """One page of what a search finds."""
     _check(limit)
     start = None if after is None else _place(after)
-    by_head, _ = split(query)
-    candidates = windows(by_head, now)
-    if (texts := text_window(connection, query)) is not None:
-        candidates.append(texts)
     most = meter.budget.letters
-    window = narrowest(connection, candidates, start=start, most=most)
-    narrow: list[Sql] = []
-    if not window.exact:  # else what is read is all that is looked at
-        # What indexes know first: most is settled by them.
-        others = (one for one in candidates if one is not window and one.narrows)
-        narrow = [other.condition for other in others]
-        narrow.append(sql(All(by_head), now))
+    reading = _reading(connection, query, start, now, most)
+    window = reading.window
     step = search_step(query, limit=limit, start=start, exact=window.exact, now=now, meter=meter)
-    found = _run(step, Reading(connection, window, narrow))
+    found = _run(step, reading)
     heads = tuple(head for _, head in found.hits)
     if window.exact and not needs_contents(query):
         looked_at = len(heads)
@@ -453,14 +461,35 @@ def find(
     return Page(heads, cursor(back_to, found.last[1]), looked_at, back_to)
 
 
-def _run(step: Step[Place], reading: Reading) -> Found[Place]:
+def _reading(
+    connection: sqlite3.Connection, query: Node, start: Place | None, now: datetime, most: int
+) -> Reading:
+    """Choose the index that leads a search, and the conditions on what it holds."""
+    by_head, _ = split(query)
+    candidates = windows(by_head, now)
+    if (texts := text_window(connection, query)) is not None:
+        candidates.append(texts)
+    window = narrowest(connection, candidates, start=start, most=most)
+    narrow: list[Sql] = []
+    if not window.exact:  # else what is read is all that is looked at
+        # What indexes know first: most is settled by them.
+        others = (one for one in candidates if one is not window and one.narrows)
+        narrow = [other.condition for other in others]
+        narrow.append(sql(All(by_head), now))
+    return Reading(connection, window, narrow, sql(query, now, sure=True))
+
+
+@overload
+def _run(step: Step[Place], reading: Reading) -> Found[Place]: ...
+@overload
+def _run(step: NamesStep[Place], reading: Reading) -> FoundNames[Place] | None: ...
+def _run(step: Generator[Wanted[Place], Any, Any], reading: Reading) -> Any:
     try:
         wanted = next(step)
         while True:
             wanted = step.send(reading.read(wanted))
     except StopIteration as end:
-        found: Found[Place] = end.value
-        return found
+        return end.value
 
 
 def find_ids(
@@ -472,15 +501,23 @@ def find_ids(
     now: datetime,
     meter: Meter,
 ) -> Names:
-    """The ids one page would show; where an index knows them, nothing else is read."""
+    """The ids one page would show; where columns know them, no heads are read."""
     _check(limit)
+    start = None if after is None else _place(after)
     by_head, _ = split(query)
     window, *others = windows(by_head, now)
     if others or not window.exact or needs_contents(query):
-        page = find(connection, query, limit=limit, after=after, now=now, meter=meter)
-        return Names(tuple(head.id for head in page.heads), page.after)
+        found = None
+        if not is_costly(query):
+            reading = _reading(connection, query, start, now, meter.budget.letters)
+            found = _run(names_step(query, limit=limit, start=start, meter=meter), reading)
+        if found is None:
+            page = find(connection, query, limit=limit, after=after, now=now, meter=meter)
+            return Names(tuple(head.id for head in page.heads), page.after)
+        if found.last is None:
+            return Names(found.ids)
+        return Names(found.ids, cursor(when(found.last[0]), found.last[1]))
     most = min(limit, meter.budget.letters)
-    start = None if after is None else _place(after)
     select, values = window.select(_NAMED, start=start)
     rows = fetch(connection, _NAMED, f"{select} LIMIT ?", [*values, most + 1])
     ids = tuple(row[0] for row in rows[:most])
