@@ -109,7 +109,8 @@ def check_deleting(name: str, known: Collection[SavedSearch], *, owner: str | No
     for one in known:
         if one.name == name and one.belongs_to(owner):
             return one
-    raise NotFound(f"you have no saved search {name!r}; `dlq searches` shows them")
+    theirs = "" if owner is None else " of yours"
+    raise NotFound(f"there is no saved search {name!r}{theirs}; `dlq searches` shows them")
 
 
 def works_for(search: SavedSearch, who: Identity | None) -> bool:

@@ -15,9 +15,9 @@ class SearchStore(Protocol):
 
     async def save_search(
         self, search: SavedSearch, by: By, *, replace: bool = False, owner: str | None = None
-    ) -> None:
+    ) -> SavedSearch:
         """
-        Keep a search under its name, audited.
+        Keep a search under its name, audited; return it as it is kept.
 
         With `owner`, only a new one or one of this principal. Raises Conflict as
         `core.saved_search.check_saving` says. What is saved already changes nothing.

@@ -85,6 +85,9 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/api/v1/marks"): READER,
     # the office as a whole
     ("GET", "/api/v1/search/suggest"): READER,
+    ("GET", "/api/v1/searches"): READER,
+    ("PUT", "/api/v1/searches/{name}"): OPERATOR,
+    ("DELETE", "/api/v1/searches/{name}"): OPERATOR,
     ("GET", "/api/v1/needs"): READER,
     ("GET", "/api/v1/report"): READER,
     ("GET", "/api/v1/audit"): READER,

@@ -317,10 +317,10 @@ class TransactionalLetters(ABC):
 
     async def save_search(
         self, search: SavedSearch, by: By, *, replace: bool = False, owner: str | None = None
-    ) -> None:
-        """Keep a search under its name, audited."""
+    ) -> SavedSearch:
+        """Keep a search under its name, audited; return it as it is kept."""
         now = self._clock.now()
-        await self.transact(
+        return await self.transact(
             lambda store: searches.save(store, search, by, now, replace=replace, owner=owner)
         )
 

@@ -17,15 +17,16 @@ async def save(
     *,
     replace: bool,
     owner: str | None,
-) -> None:
-    """Write a search, new or again; see `check_saving` for what it refuses."""
+) -> SavedSearch:
+    """Write a search, new or again, and return it as it is kept; see `check_saving`."""
     known = await store.find_searches()
     old = check_saving(search, known, replace=replace, owner=owner)
     if old is not None and old.query == search.query:
-        return  # somebody asked twice
+        return old  # somebody asked twice
     await store.put_search(search)
     entry = act("save-search", _target(search.name), by, at=now, detail=search.query)
     await store.append_audit([entry])
+    return search
 
 
 async def delete(
