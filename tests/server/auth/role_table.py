@@ -144,6 +144,9 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/errands/{key}/stop"): OPERATOR,
     ("GET", "/search/suggest"): READER,
     ("GET", "/help/search"): READER,
+    ("GET", "/searches/dialog"): OPERATOR,
+    ("POST", "/searches/save"): OPERATOR,
+    ("POST", "/searches/delete"): OPERATOR,
     ("GET", "/palette"): READER,
     # console: letter
     ("GET", "/letters/{id}"): READER,
