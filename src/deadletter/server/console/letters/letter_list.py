@@ -286,7 +286,7 @@ def row_of(head: LetterHead, query: str, *, is_gone: bool = False) -> Row:
     """Return a letter as a row of a list."""
     return Row(
         id=head.id,
-        path=path_to("letters", head.id, q=query),
+        path=path_to("letters", head.id, **{"in": query}),
         head=head,
         is_gone=is_gone,
         error=head.error_name or head.reason.value,
