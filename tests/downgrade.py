@@ -25,6 +25,7 @@ _UNDO: Final = {
         "ALTER TABLE campaigns DROP COLUMN plan",
     ),
     30: ("DROP TABLE workers",),
+    31: ("DROP TABLE searches",),
 }
 """By number of the migration; a new migration adds its own."""
 

@@ -27,6 +27,7 @@ CHANGES = (
     *("regroup", "set_group_rules", "plan_replay", "set_campaign", "settle_replays"),
     *("release_windows", "take_replay", "sent_replay", "save_window", "signing_key"),
     *("freeze_replay", "change_plan", "approve_replay"),
+    *("save_search", "delete_search"),
 )
 """The methods of a letter store that change something"""
 

@@ -157,7 +157,7 @@ _BEFORE_KEYS = (
     "ALTER TABLE lease_queues DROP COLUMN limit_mode",
     "ALTER TABLE items ADD COLUMN max_attempts integer",
     "CREATE TABLE item_origins (source_id text)",
-    "DROP TABLE deaths, campaign_slices, workers",
+    "DROP TABLE deaths, campaign_slices, workers, searches",
     "DROP INDEX audit_by_actor, audit_by_action",
     "ALTER TABLE campaigns DROP COLUMN plan, DROP COLUMN approved_by",
     "DELETE FROM migrations WHERE number >= 27",

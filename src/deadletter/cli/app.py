@@ -89,6 +89,7 @@ GLOBAL: Final = Group("Everywhere", sort_key=9)
 _ITEMS: Final = "deadletter.queue_server.queue_commands"
 _COMMANDS: Final = (
     ("list", "letters:list_", LOOK, "Search the dead letters, newest first."),
+    ("searches", "searches:app", LOOK, "List, save and delete searches with a name."),
     ("groups", "groups:app", LOOK, "List problems: letters grouped by cause."),
     ("show", "letters:show", LOOK, "Show one letter and its whole story."),
     ("repro", "archive:repro", LOOK, "Write a failing test that reproduces a letter."),

@@ -38,6 +38,7 @@ from .intakes import Intakes
 from .letters import Letters
 from .office import RemoteOffice
 from .replays import Replays
+from .searches import Searches
 from .triage import Triage
 from .upkeep import Upkeep
 
@@ -351,6 +352,7 @@ class Client(Connected):
         self.triage = Triage(connection)
         self.upkeep = Upkeep(connection)
         self.intakes = Intakes(connection)
+        self.searches = Searches(connection)
 
     @cached_property
     def office(self) -> RemoteOffice:

@@ -37,6 +37,7 @@ from deadletter.ports import QueueInfo, QueueOptions
 
 from .letters import PAGE, RemoteLetters
 from .replays import RemoteReplays
+from .searches import RemoteSearches
 from .triage import RemoteTriage
 
 if TYPE_CHECKING:
@@ -178,6 +179,7 @@ class RemoteOffice:
         self.replays = RemoteReplays(client)
         self.mailboxes = RemoteMailboxes(client)
         self.triage = RemoteTriage(client)
+        self.searches = RemoteSearches(client)
 
     async def choose(self, query: str) -> Chosen:
         """Return the letters that a search finds now, for a `ReplayRequest`."""

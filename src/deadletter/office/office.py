@@ -48,6 +48,7 @@ from .regrouping import CHORE, regroup_all
 from .replay import Replay
 from .replays import OtherServers, Replays
 from .retention import ABANDONED, KEEP, Retention
+from .searches import Searches
 from .selection import Chosen, choose_letters
 from .stats import Stats, collect, waiting
 from .triage.triage import Triage
@@ -248,6 +249,7 @@ class Office:
         self.letters = Letters(self.store, clock)
         self.groups = Groups(self.store, clock)
         self.mailboxes = Mailboxes(engine.broker, self.store, clock)
+        self.searches = Searches(self.store, clock)
         self.triage = Triage(
             self.store, engine.broker, self.letters, clock, alerts, approve_above=approve_above
         )

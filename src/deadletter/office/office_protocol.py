@@ -18,6 +18,7 @@ from .groups import GroupCounts, GroupLine, GroupOrder, GroupPage, Regrouped, Ru
 from .letters_protocol import LettersProtocol
 from .mailboxes import Outage, Released
 from .replays import ReplaysProtocol
+from .searches import SearchesProtocol
 from .selection import Chosen
 from .stats import Stats
 from .triage.triage import TriageProtocol
@@ -164,6 +165,10 @@ class OfficeProtocol(Protocol):
     @property
     def mailboxes(self) -> MailboxesProtocol:
         """List, create, change and delete mailboxes; list and end outages."""
+
+    @property
+    def searches(self) -> SearchesProtocol:
+        """List, save and delete searches with a name."""
 
     @property
     def triage(self) -> TriageProtocol:

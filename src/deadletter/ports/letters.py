@@ -32,6 +32,7 @@ from deadletter.core.seals import Sealing
 from deadletter.core.signing import Keys, keys_of
 
 from .features import Features
+from .searches import SearchStore
 
 
 class Kept(Struct, frozen=True, gc=False):
@@ -140,7 +141,7 @@ class Resealed(Struct, frozen=True):
     after: str | None = None
 
 
-class LetterStore(Protocol):
+class LetterStore(SearchStore, Protocol):
     """The store of an office: keep, search, group, review and replay letters."""
 
     features: Features

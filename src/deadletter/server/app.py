@@ -39,6 +39,7 @@ from .api import (
     moves,
     queues,
     replays,
+    searches,
     triage,
     upkeep,
     workers,
@@ -127,7 +128,7 @@ async def _refuse(send: Send, error: HTTPException) -> None:
 API: Final = "/api/v1"
 _TOPICS: Final = (
     *(letters, moves, groups, replays, queues, workers, intakes, deaths),
-    *(audit, archive, events, triage, upkeep),
+    *(audit, archive, events, triage, searches, upkeep),
 )
 
 

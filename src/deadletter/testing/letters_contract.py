@@ -23,6 +23,7 @@ from .letters_presence import PresenceContract
 from .letters_replaying import ReplayingContract
 from .letters_returning import KeyOrderContract, RetellingContract, ReturningContract
 from .letters_reviewing import EditingContract, ReviewingContract
+from .letters_searches import SearchesContract
 
 
 class FindingContract(OfficeBench):
@@ -396,5 +397,6 @@ class LetterStoreContract(
     WindowsContract,
     DeathsContract,
     PresenceContract,
+    SearchesContract,
 ):
     """All of it. A backend's whole test is a subclass with a fixture `store`."""

@@ -9,6 +9,7 @@ from deadletter.core.errors import QueryError
 from deadletter.core.query import parse
 from deadletter.office.triage.completion import (
     MOST_OPTIONS,
+    MOST_SAVED,
     SearchValues,
     count_places,
     count_values,
@@ -136,3 +137,24 @@ def test_offered_values_are_valid_searches(value: str) -> None:
             parse(f"source:{option.text}")
         except QueryError as error:
             raise AssertionError(option.text) from error
+
+
+def test_saved_searches_are_offered_by_their_names_first() -> None:
+    saved = {"Slow bank": "error:TimeoutError is:open", "Old": "age:>7d"}
+    known = SearchValues({}, saved=saved)
+
+    assert [one.text for one in suggest("", 0, known)][:2] == list(saved.values())
+    (option, *_) = suggest("slow  BA", 8, known)
+    assert (option.text, option.start, option.end) == (saved["Slow bank"], 0, 8)
+    for query, at in (("is:open slow", 12), ("slow", 2), ('"slow', 5), ("(old", 4)):
+        offered = [one.text for one in suggest(query, at, known)]
+        assert not set(offered).intersection(saved.values()), query
+
+
+def test_few_saved_searches_leave_room_for_fields() -> None:
+    known = SearchValues({}, saved={f"n-{number}": "is:open" for number in range(50)})
+
+    offered = suggest("", 0, known)
+
+    assert sum(one.about.startswith("saved as ") for one in offered) == MOST_SAVED
+    assert len(offered) == MOST_OPTIONS

@@ -85,6 +85,9 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/api/v1/marks"): READER,
     # the office as a whole
     ("GET", "/api/v1/search/suggest"): READER,
+    ("GET", "/api/v1/searches"): READER,
+    ("PUT", "/api/v1/searches/{name}"): OPERATOR,
+    ("DELETE", "/api/v1/searches/{name}"): OPERATOR,
     ("GET", "/api/v1/needs"): READER,
     ("GET", "/api/v1/report"): READER,
     ("GET", "/api/v1/audit"): READER,
@@ -141,6 +144,9 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/errands/{key}/stop"): OPERATOR,
     ("GET", "/search/suggest"): READER,
     ("GET", "/help/search"): READER,
+    ("GET", "/searches/dialog"): OPERATOR,
+    ("POST", "/searches/save"): OPERATOR,
+    ("POST", "/searches/delete"): OPERATOR,
     ("GET", "/palette"): READER,
     # Pages of the console: letter.
     ("GET", "/letters/{id}"): READER,

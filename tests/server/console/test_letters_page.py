@@ -47,7 +47,7 @@ async def test_a_row_says_what_broke_where_and_when(
     shown = row(page, id_)
     link = shown.find("a", class_="row")
     assert link.text == "TimeoutError"
-    assert link["href"] == f"/letters/{id_}?q=is%3Aopen"
+    assert link["href"] == f"/letters/{id_}?in=is%3Aopen"
     for part in ("pending", "the bank did not answer", "orders", "c-7", "1.8.0", "5", "3 min ago"):
         assert part in shown.text
 

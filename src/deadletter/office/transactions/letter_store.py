@@ -24,6 +24,7 @@ from deadletter.core.letter import (
 from deadletter.core.letter_filing import check_expiry
 from deadletter.core.message import Message
 from deadletter.core.replay_rules import check_news
+from deadletter.core.saved_search import SavedSearch
 from deadletter.ports.features import Clock
 from deadletter.ports.letters import (
     Kept,
@@ -37,7 +38,7 @@ from deadletter.ports.letters import (
     Resealed,
 )
 
-from . import campaigns, groups, letters, plans, replays
+from . import campaigns, groups, letters, plans, replays, searches
 from .filing import file_letters
 from .operations import CampaignFilter, Transaction
 from .outcomes import settle
@@ -309,6 +310,24 @@ class TransactionalLetters(ABC):
         """Release the open windows of a mailbox, audited; return their number."""
         now = self._clock.now()
         return await self.transact(lambda store: campaigns.release_windows(store, mailbox, by, now))
+
+    async def searches(self) -> Sequence[SavedSearch]:
+        """Return the saved searches, by name."""
+        return await self.look(lambda store: store.find_searches())
+
+    async def save_search(
+        self, search: SavedSearch, by: By, *, replace: bool = False, owner: str | None = None
+    ) -> SavedSearch:
+        """Keep a search under its name, audited; return it as it is kept."""
+        now = self._clock.now()
+        return await self.transact(
+            lambda store: searches.save(store, search, by, now, replace=replace, owner=owner)
+        )
+
+    async def delete_search(self, name: str, by: By, *, owner: str | None = None) -> SavedSearch:
+        """Delete a saved search, audited; return it."""
+        now = self._clock.now()
+        return await self.transact(lambda store: searches.delete(store, name, by, now, owner=owner))
 
     def _slices(self, ids: Sequence[str]) -> list[tuple[str, ...]]:
         size = self.ids_at_once

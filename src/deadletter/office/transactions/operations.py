@@ -17,6 +17,7 @@ from deadletter.core.letter_filing import Known
 from deadletter.core.message import Message
 from deadletter.core.query.versions import Seen
 from deadletter.core.replay_rules import Candidate, Going, Interrupted
+from deadletter.core.saved_search import SavedSearch
 from deadletter.core.seals import Ends, ItemMoves, Sealing, Start
 from deadletter.ports.letters import KeyProgress, ReplayItems, ReplayNext
 
@@ -273,6 +274,17 @@ class LetterOperations(LetterReads, Protocol):
 
     async def set_rules(self, name: str, rules: Sequence[GroupRule]) -> None:
         """Write the merges and splits of a group; none deletes them."""
+
+    # Saved searches
+
+    async def find_searches(self) -> list[SavedSearch]:
+        """Return all saved searches, by name; no other transaction changes them meanwhile."""
+
+    async def put_search(self, search: SavedSearch) -> None:
+        """Write a search, new or again."""
+
+    async def delete_search(self, name: str) -> None:
+        """Delete a search."""
 
     # Brake windows
 

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, Final
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from deadletter.core.redact import is_secret_name, redact
 from .facets import term_text
 
 MOST_OPTIONS: Final = 20
+MOST_SAVED: Final = 5  # of these are saved searches
 RECENT: Final = 1_000  # letters whose heads are counted
 OPENED: Final = 100  # letters whose contents are looked at for places
 LARGEST: Final = 64 * 1024  # bytes of such a body
@@ -38,6 +40,7 @@ class SearchValues(Struct, frozen=True):
 
     values: Mapping[str, Mapping[str, int]]  # by field
     places: Mapping[str, int] = {}  # body.order.id, header.tenant
+    saved: Mapping[str, str] = {}  # whole searches by their names
 
 
 _RELATIVE: Final = ("15m", "1h", "24h", "7d", "30d")
@@ -74,8 +77,13 @@ def suggest(text: str, at: int, known: SearchValues) -> list[Option]:
     elif word.lower().startswith(_PLACES):
         options = _places(word, start, len(before), known)
     else:
-        options = _fields(word, start, len(before))
+        options = chain(_saved(text, at, known), _fields(word, start, len(before)))
     return [option for option, _ in zip(options, range(MOST_OPTIONS), strict=False)]
+
+
+def may_be_name(text: str, at: int) -> bool:
+    """Return whether a text may be the beginning of the name of a saved search."""
+    return at == len(text) and not any(sign in text for sign in ':"()')
 
 
 def query_before(text: str, at: int) -> str:
@@ -88,6 +96,13 @@ def _word_start(before: str) -> int:
     found = _WORD.search(before)
     start = found.start() if found else len(before)
     return start + 1 if before[start : start + 1] == "!" else start
+
+
+def _saved(text: str, at: int, known: SearchValues) -> Iterator[Option]:
+    wanted = " ".join(text.lower().split())
+    found = (name for name in known.saved if wanted in name.lower())
+    for name in islice(found, MOST_SAVED) if may_be_name(text, at) else ():
+        yield Option(text=known.saved[name], about=f"saved as {name}", start=0, end=at)
 
 
 def _fields(word: str, start: int, end: int) -> Iterator[Option]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, Protocol, TypeVar
 
+from deadletter.core.access import Identity, Role
 from deadletter.core.alerts import Alerts
 from deadletter.core.campaign import Campaign, CampaignState
 from deadletter.core.errors import BackendError, QueryError
@@ -22,6 +23,7 @@ from deadletter.office.letter_search import of_sources
 from deadletter.office.letters import Letters
 from deadletter.office.mailboxes import list_outages
 from deadletter.office.outcomes import ITSELF
+from deadletter.office.searches import Searches
 from deadletter.office.stats import waiting
 from deadletter.office.view import reveal as record_reveal
 from deadletter.ports import Broker, Clock, LetterStore, QueueInfo
@@ -36,6 +38,7 @@ from .completion import (
     SearchValues,
     count_places,
     count_values,
+    may_be_name,
     query_before,
     suggest,
 )
@@ -141,6 +144,7 @@ class Triage:
         self._letters = letters
         self._clock = clock
         self._alerts = alerts or Alerts()
+        self._searches = Searches(store, clock)
         self._approve_above = approve_above
         self._values: dict[tuple[str, ...], tuple[float, SearchValues]] = {}
         self._places: dict[tuple[str, ...], tuple[float, dict[str, int]]] = {}
@@ -191,20 +195,25 @@ class Triage:
         return await group_common_values(self._store, name, sources=sources)
 
     async def suggest(
-        self, text: str, at: int | None = None, *, sources: Sequence[str] = (), masked: bool = False
+        self, text: str, at: int | None = None, *, who: Identity | None = None
     ) -> Sequence[Option]:
         """
-        Return completions of a search; with `masked` for callers who see masked messages.
+        Return completions of a search; with `who` of what this caller may see.
 
         Values and places are counted at most every 30 seconds.
         """
         at = len(text) if at is None else at
-        values = await self._known_values(tuple(sources))
+        sources = () if who is None else who.sources
+        masked = who is not None and not who.may(Role.OPERATOR)
+        values = await self._known_values(sources)
         places: dict[str, int] = {}
         word = text[len(query_before(text, at)) : at].lower().lstrip("!")
         if word.startswith(("body.", "header.")):
-            places = await self._known_places(query_before(text, at), tuple(sources), masked=masked)
-        return suggest(text, at, SearchValues(values.values, places))
+            places = await self._known_places(query_before(text, at), sources, masked=masked)
+        saved: dict[str, str] = {}
+        if may_be_name(text, at):
+            saved = {one.name: one.query for one in await self._searches.list(who=who)}
+        return suggest(text, at, SearchValues(values.values, places, saved))
 
     async def _known_values(self, sources: tuple[str, ...]) -> SearchValues:
         now = self._clock.monotonic()

@@ -52,6 +52,7 @@ from deadletter.server.problems import MEDIA_TYPE, Problem
 from .archive import LINES
 from .moves import VERB_ROUTES
 from .replay_examples import REPLAYS
+from .search_examples import SEARCHES
 from .triage_examples import ANSWERS
 from .upkeep_examples import SESSION, UPKEEP
 from .worker_examples import WORKERS, intake_examples
@@ -316,7 +317,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     ),
     "latest_audit": Example({"entries": [_ACT], "before": 12}),
     **{name: Example(answer) for name, answer in (ANSWERS | WORKERS).items()},
-    **{name: Example(answer, asked) for name, (answer, asked) in UPKEEP.items()},
+    **{name: Example(answer, asked) for name, (answer, asked) in (UPKEEP | SEARCHES).items()},
     **{name: Example(answer, asked) for name, (answer, asked) in intake_examples(_HEAD).items()},
     "list_audit": Example({"entries": [_ACT], "after": 12}),
     "export_letters": Example(_EXPORT),

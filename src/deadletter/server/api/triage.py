@@ -127,12 +127,12 @@ async def suggest(
     ] = None,
 ) -> Sequence[Option]:
     """
-    Return completions of a search: fields, values with counts, and places in contents.
+    Return completions of a search: fields, values with counts, places in contents, and whole
+    searches that were saved.
 
     Each option replaces the characters from `start` to `end`.
     """
-    masked = not who.may(Role.OPERATOR)
-    return await context.office.triage.suggest(search, at, sources=who.sources, masked=masked)
+    return await context.office.triage.suggest(search, at, who=who)
 
 
 @get("/needs", guards=READ)

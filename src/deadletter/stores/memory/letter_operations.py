@@ -21,6 +21,7 @@ from deadletter.core.letter import (
     State,
 )
 from deadletter.core.letter_filing import Known, story_seal
+from deadletter.core.saved_search import SavedSearch
 from deadletter.core.seals import Ends, Sealing, Start
 from deadletter.office.transactions.operations import (
     Brief,
@@ -43,6 +44,7 @@ class MemoryOperations(Campaigns):
     def __init__(self, shelf: LetterTable, windows: dict[str, BrakeWindow]) -> None:
         super().__init__(shelf)
         self._windows = windows
+        self._searches: dict[str, SavedSearch] = {}
 
     @property
     def sealing(self) -> Sealing:
@@ -217,6 +219,18 @@ class MemoryOperations(Campaigns):
         self._shelf.rules.pop(name, None)
         if rules:
             self._shelf.rules[name] = tuple(rules)
+
+    async def find_searches(self) -> list[SavedSearch]:
+        """Return all saved searches, by name."""
+        return [search for _, search in sorted(self._searches.items())]
+
+    async def put_search(self, search: SavedSearch) -> None:
+        """Write a search, new or again."""
+        self._searches[search.name] = search
+
+    async def delete_search(self, name: str) -> None:
+        """Delete a search."""
+        del self._searches[name]
 
     async def release_windows(self, mailbox: str, release: Release) -> int:
         """Write a release into the open windows of a mailbox; return their number."""

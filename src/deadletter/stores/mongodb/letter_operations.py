@@ -10,6 +10,7 @@ from deadletter.core.audit import ItemSum, SealedLetter, Sums
 from deadletter.core.brake import Release, encode_release
 from deadletter.core.grouping import GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
+from deadletter.core.saved_search import SavedSearch, decode_search, encode_search
 from deadletter.core.text import shown, stored
 from deadletter.office.transactions.operations import Brief, Revision, Seals
 
@@ -179,6 +180,24 @@ class MongodbOperations(MongodbFiling, ReplayOperations):
             await self._there.rules.delete_one(which, session=self._session)
         left = await self._there.rules.count_documents({"_id": {"$ne": ""}}, session=self._session)
         self._turn.numbers[groups.RULES] = left
+
+    async def find_searches(self) -> list[SavedSearch]:
+        """Return all saved searches, by name."""
+        found = self._there.searches.find({"_id": {"$ne": ""}}, session=self._session)
+        return [decode_search(one["search"]) async for one in found.sort("_id", 1)]
+
+    async def put_search(self, search: SavedSearch) -> None:
+        """Write a search, new or again."""
+        await self._there.searches.update_one(
+            {"_id": stored(search.name)},
+            {"$set": {"search": encode_search(search)}},
+            upsert=True,
+            session=self._session,
+        )
+
+    async def delete_search(self, name: str) -> None:
+        """Delete a search."""
+        await self._there.searches.delete_one({"_id": stored(name)}, session=self._session)
 
     async def release_windows(self, mailbox: str, release: Release) -> int:
         """Write a release into the open windows of a mailbox; return their number."""

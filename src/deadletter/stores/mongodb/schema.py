@@ -63,6 +63,7 @@ class Collections(Struct, frozen=True):
     office: Collection
     ledger: Collection
     windows: Collection  # when brakes were open
+    searches: Collection  # with a name
 
 
 LARGE: Final = ("payloadSnapshot", "attemptHistory")
@@ -84,6 +85,7 @@ _NAMES: Final = {
     "office": "dead_letter_office",
     "ledger": "processed_events",
     "windows": "dead_letter_brake_windows",
+    "searches": "dead_letter_searches",
 }
 
 
@@ -163,6 +165,7 @@ async def prepare(there: Collections) -> None:
     # A first document makes a collection, which transactions had better find made.
     await _put(there.sources, {"_id": "", "states": {}})
     await _put(there.rules, {"_id": "", "rules": []})
+    await _put(there.searches, {"_id": ""})
     await _put(there.kinds, {"_id": "", "day": 0, "made": 0})
     await _put(there.versions, {"_id": {"source": "", "version": ""}, "first_seen": 0})
     await _put(there.office, {"_id": OFFICE, **_EMPTY})

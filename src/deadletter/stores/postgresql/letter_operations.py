@@ -11,6 +11,7 @@ from deadletter.core.failure.fingerprint import current
 from deadletter.core.grouping import GroupLimit, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
 from deadletter.core.letter_filing import Known, needs_a_look
+from deadletter.core.saved_search import SavedSearch, decode_search, encode_search
 from deadletter.core.seals import MASK
 from deadletter.core.text import stored
 from deadletter.office.transactions.filing import file_letters
@@ -100,6 +101,13 @@ _RELEASE: Final = """
 UPDATE deadletter.brake_windows SET release = $1
 WHERE mailbox = $2 AND NOT is_closed RETURNING id
 """
+_LOCK_SEARCHES: Final = "LOCK TABLE deadletter.searches IN SHARE ROW EXCLUSIVE MODE"
+_SEARCHES: Final = 'SELECT search FROM deadletter.searches ORDER BY name COLLATE "C"'
+_PUT_SEARCH: Final = """
+INSERT INTO deadletter.searches (name, search) VALUES ($1, $2)
+ON CONFLICT (name) DO UPDATE SET search = excluded.search
+"""
+_DELETE_SEARCH: Final = "DELETE FROM deadletter.searches WHERE name = $1"
 
 
 class PostgresqlOperations(PostgresqlFiling, ReplayOperations):
@@ -218,6 +226,20 @@ class PostgresqlOperations(PostgresqlFiling, ReplayOperations):
             await self._connection.execute(_SET_RULES, stored(name), written)
         else:
             await self._connection.execute(_NO_RULES, stored(name))
+
+    async def find_searches(self) -> list[SavedSearch]:
+        """Return all saved searches, by name; a transaction that writes locks all of them."""
+        if self._lock:
+            await self._connection.execute(_LOCK_SEARCHES)
+        return [decode_search(row[0]) for row in await self._connection.fetch(_SEARCHES)]
+
+    async def put_search(self, search: SavedSearch) -> None:
+        """Write a search, new or again."""
+        await self._connection.execute(_PUT_SEARCH, stored(search.name), encode_search(search))
+
+    async def delete_search(self, name: str) -> None:
+        """Delete a search."""
+        await self._connection.execute(_DELETE_SEARCH, stored(name))
 
     async def release_windows(self, mailbox: str, release: Release) -> int:
         """Write a release into the open windows of a mailbox; return their number."""

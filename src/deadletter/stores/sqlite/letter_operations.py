@@ -9,6 +9,7 @@ import msgspec
 from deadletter.core.brake import Release, encode_release
 from deadletter.core.grouping import GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
+from deadletter.core.saved_search import SavedSearch, decode_search, encode_search
 from deadletter.office.transactions.operations import Brief, Revision, Shifts
 
 from . import audit, deaths, groups
@@ -74,6 +75,12 @@ _NO_RULES: Final = "DELETE FROM group_rules WHERE fingerprint = ?"
 _RELEASE: Final = """
 UPDATE brake_windows SET release = ? WHERE mailbox = ? AND NOT is_closed
 """
+_SEARCHES: Final = "SELECT search FROM searches ORDER BY name"
+_PUT_SEARCH: Final = """
+INSERT INTO searches (name, search) VALUES (?, ?)
+ON CONFLICT (name) DO UPDATE SET search = excluded.search
+"""
+_DELETE_SEARCH: Final = "DELETE FROM searches WHERE name = ?"
 
 
 class SqliteOperations(SqliteFiling, ReplayOperations):
@@ -187,6 +194,19 @@ class SqliteOperations(SqliteFiling, ReplayOperations):
             self._connection.execute(_SET_RULES, values)
         else:
             self._connection.execute(_NO_RULES, (stored(name),))
+
+    async def find_searches(self) -> list[SavedSearch]:
+        """Return all saved searches, by name."""
+        return [decode_search(search) for (search,) in self._connection.execute(_SEARCHES)]
+
+    async def put_search(self, search: SavedSearch) -> None:
+        """Write a search, new or again."""
+        values = (stored(search.name), encode_search(search))
+        self._connection.execute(_PUT_SEARCH, values)
+
+    async def delete_search(self, name: str) -> None:
+        """Delete a search."""
+        self._connection.execute(_DELETE_SEARCH, (stored(name),))
 
     async def release_windows(self, mailbox: str, release: Release) -> int:
         """Write a release into the open windows of a mailbox; return their number."""

@@ -28,6 +28,7 @@ ACTIONS: Final = (
     *("replay", "campaign", "confirm", "approve"),
     *("group", "regroup"),
     *("create", "update", "delete", "release"),
+    *("save-search", "delete-search"),
     *("export", "import", "sign-in", "sign-out", "issue", "revoke", "block", "seal"),
 )
 

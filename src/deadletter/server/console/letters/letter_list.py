@@ -32,6 +32,7 @@ from .list_queries import (
     top_terms,
     understand,
 )
+from .saved_row import SavedRow, load_saved
 
 PAGE: Final = 50  # letters
 CHEAP: Final = 2
@@ -67,6 +68,7 @@ class LetterList(Struct, frozen=True, kw_only=True):
 
     query: str
     headline: str
+    saved: SavedRow
     count: "CountPart | None" = None
     chips: tuple[Chip, ...] = ()
     mistake: Mistake | None = None
@@ -163,6 +165,7 @@ async def load_list(
 ) -> LetterList:
     """Return one page of the letters that a search finds, or what is wrong with the search."""
     query = asked.query
+    saved = await load_saved(context, who, query)
     counts = await context.store.counts()
     seen = {name: states for name, states in counts.items() if who.sees(name)}
     has_letters = any(sum(states.values()) for states in seen.values())
@@ -177,6 +180,7 @@ async def load_list(
         return LetterList(
             query=query,
             headline=headline,
+            saved=saved,
             count=CountPart(headline),
             mistake=mistake,
             has_letters=has_letters,
@@ -192,6 +196,7 @@ async def load_list(
     return LetterList(
         query=query,
         headline=headline,
+        saved=saved,
         count=count,
         chips=chips(node) if show(node) else (),
         rows=_rows(query, page.heads, asked, context.clock.now()),
@@ -281,7 +286,7 @@ def row_of(head: LetterHead, query: str, *, is_gone: bool = False) -> Row:
     """Return a letter as a row of a list."""
     return Row(
         id=head.id,
-        path=path_to("letters", head.id, q=query),
+        path=path_to("letters", head.id, **{"in": query}),
         head=head,
         is_gone=is_gone,
         error=head.error_name or head.reason.value,

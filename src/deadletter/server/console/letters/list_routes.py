@@ -25,12 +25,14 @@ from .letter_list import (
     load_rows,
 )
 from .list_queries import DEFAULT, understand
+from .saved_row import load_saved
 from .sheet import sheet_of
 
 Typed = Annotated[str | None, QueryParameter(max_length=MAX_TEXT)]
 Ids = Annotated[str, QueryParameter(max_length=PAGE * 25)]
 Via = Annotated[str, QueryParameter(max_length=1_000)]
 Top = Annotated[str, QueryParameter(max_length=40)]
+Part = Annotated[Literal["rows", "count", "facets", "alone", "saved"] | None, QueryParameter()]
 _BAD: Final = 400
 
 
@@ -47,7 +49,7 @@ async def show_letters(
     ids: Ids = "",
     top: Top = "",
     show: Annotated[Literal["facets"] | None, QueryParameter()] = None,
-    part: Annotated[Literal["rows", "count", "facets", "alone"] | None, QueryParameter()] = None,
+    part: Part = None,
 ) -> Response[bytes]:
     """Show the letters that a search finds; without one, the open ones."""
     query = DEFAULT if q is None else q.strip()
@@ -64,6 +66,9 @@ async def show_letters(
     if part == "alone":
         alone = await load_alone(who, searching, query)
         return render_part(request, "letters/parts/alone.html", alone)
+    if part == "saved":
+        saved = await load_saved(context, who, query)
+        return render_part(request, "letters/parts/saved.html", saved)
     asked = ListRequest(query=query, after=after, via=tuple(filter(None, via.split(","))))
     page = await load_list(context, who, searching, asked, with_facets=show == "facets")
     status = 200 if page.mistake is None else _BAD

@@ -18,6 +18,7 @@ from deadletter.server.console.screens import screens_for
 from deadletter.server.context import Here, ServerContext, Who
 
 from .list_queries import list_path
+from .saved_row import link_to
 
 _LETTERS: Final = 5
 _GROUPS: Final = 200  # looked at
@@ -69,7 +70,10 @@ async def show_palette(
 async def load_palette(context: ServerContext, who: Identity, typed: str) -> Palette:
     """Return the places that a text may mean."""
     wanted = typed.lower()
-    kinds = [Kind("Screens", tuple(_screens(who, wanted)))]
+    kinds = [
+        Kind("Screens", tuple(_screens(who, wanted))),
+        Kind("Saved searches", await _saved(context, who, wanted)),
+    ]
     if wanted:
         kinds += [
             Kind("Letters", await _letters(context, who, wanted)),
@@ -89,6 +93,18 @@ def _screens(who: Identity, wanted: str) -> Iterator[Place]:
                 yield Place(text=screen.title, path=screen.path, icon=screen.icon, about=about)
     if wanted in "how to search":
         yield Place(text="How to search", path="/help/search", icon="circle-help")
+
+
+async def _saved(context: ServerContext, who: Identity, wanted: str) -> tuple[Place, ...]:
+    links = [
+        link_to(one)
+        for one in await context.office.searches.list(who=who)
+        if wanted in one.name.lower() or wanted in one.query.lower()
+    ]
+    return tuple(
+        Place(text=link.name, path=link.path, icon="star", about=cut(link.query, 120))
+        for link in links[:_MOST]
+    )
 
 
 async def _letters(context: ServerContext, who: Identity, wanted: str) -> tuple[Place, ...]:

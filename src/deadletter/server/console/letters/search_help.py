@@ -33,8 +33,7 @@ async def suggest(
     at: Annotated[int | None, QueryParameter(ge=0, le=MAX_TEXT)] = None,
 ) -> Response[bytes]:
     """Return completions of a search as the options of a list."""
-    masked = not who.may(Role.OPERATOR)
-    found = await context.office.triage.suggest(q, at, sources=who.sources, masked=masked)
+    found = await context.office.triage.suggest(q, at, who=who)
     # What cannot stand in a page as it is would be another search once it is taken.
     options = tuple(option for option in found if clean(option.text) == option.text)
     return render_part(request, "letters/parts/options.html", Options(options))
