@@ -165,6 +165,13 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
             ("GET", f"/letters/{{id}}/{verb.name}/dialog"),
         )
     },
+    # console: repairs
+    ("GET", "/repairs/new"): OPERATOR,
+    ("POST", "/repairs"): OPERATOR,
+    ("GET", "/repairs/{key}"): OPERATOR,
+    ("POST", "/repairs/{key}"): OPERATOR,
+    ("POST", "/repairs/{key}/replay"): OPERATOR,
+    ("GET", "/letters/{id}/repair-offer"): OPERATOR,
     # console: replays
     ("GET", "/replays"): READER,
     ("POST", "/replays"): OPERATOR,
