@@ -15,10 +15,12 @@ from deadletter.core.campaign import CampaignState, Outcome, Verdict
 from deadletter.core.deaths import By as DeathsBy
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By, Changes, DeadLetter, GroupStatus, State
+from deadletter.core.patch import parse_patch
 from deadletter.office.audit import AuditFilter
 from deadletter.office.letters_protocol import LettersProtocol
 from deadletter.office.office import Office
 from deadletter.office.office_protocol import GroupsProtocol, MailboxesProtocol, OfficeProtocol
+from deadletter.office.repair import RepairsProtocol, RepairVerdict
 from deadletter.office.replay_plans import PlanWish
 from deadletter.office.replays import ReplayRequest, ReplaysProtocol
 from deadletter.office.selection import found_by
@@ -53,6 +55,7 @@ def letters(server: Served) -> list[DeadLetter]:
         (LettersProtocol, "letters"),
         (GroupsProtocol, "groups"),
         (ReplaysProtocol, "replays"),
+        (RepairsProtocol, "repairs"),
         (MailboxesProtocol, "mailboxes"),
     ],
 )
@@ -117,6 +120,32 @@ async def test_letters_are_found_read_and_edited(
         await office.letters.edit(head.id, Changes(body=b"!"), BY, revision=head.revision)
     with pytest.raises(NotFound):
         await office.letters.head("aaaaaaaaaaaa")
+
+
+async def test_letters_are_repaired_and_restored(
+    office: OfficeProtocol, letters: list[DeadLetter]
+) -> None:
+    ids = [letter.id for letter in letters]
+    patch = parse_patch('{"order": 17.50}', '{"order": 1}')
+
+    plan = await office.repairs.plan([*ids, "a" * 24], patch, samples=1)
+    done = await office.repairs.apply([*ids, "a" * 24], patch, BY)
+    (first,) = [one for one in letters if one.message.body == b'{"order": 1}']
+    _, message = await office.letters.message(first.id, BY)
+    back = await office.repairs.restore(ids, By("anna", "undo"))
+
+    assert plan.verdicts == {
+        RepairVerdict.CHANGE: 1,
+        RepairVerdict.OTHER_VALUE: 2,
+        RepairVerdict.GONE: 1,
+    }
+    assert [one.letter_id for one in plan.samples] == [first.id]
+    assert (done.asked, done.moved) == (4, 1)
+    assert done.skipped == {"have another value there": 2, "no longer there": 1}
+    assert message.body == b'{"order": 17.50}'
+    assert (back.moved, back.skipped) == (1, {"have their original already": 2})
+    with pytest.raises(ConfigError, match="reason"):
+        await office.repairs.apply(ids, patch, By("anna"))
 
 
 async def test_letters_are_moved_and_the_audit_says_so(

@@ -37,6 +37,7 @@ from .deaths import Deaths
 from .intakes import Intakes
 from .letters import Letters
 from .office import RemoteOffice
+from .repairs import Repairs
 from .replays import Replays
 from .searches import Searches
 from .triage import Triage
@@ -344,6 +345,7 @@ class Client(Connected):
         self.letters = Letters(connection)
         self.groups = Groups(connection)
         self.replays = Replays(connection)
+        self.repairs = Repairs(connection)
         self.queues = Queues(connection)
         self.outages = Outages(connection)
         self.tokens = Tokens(connection)

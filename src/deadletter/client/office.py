@@ -36,6 +36,7 @@ from deadletter.office.workers import WorkerLine
 from deadletter.ports import QueueInfo, QueueOptions
 
 from .letters import PAGE, RemoteLetters
+from .repairs import RemoteRepairs
 from .replays import RemoteReplays
 from .searches import RemoteSearches
 from .triage import RemoteTriage
@@ -177,6 +178,7 @@ class RemoteOffice:
         self.letters = RemoteLetters(client)
         self.groups = RemoteGroups(client)
         self.replays = RemoteReplays(client)
+        self.repairs = RemoteRepairs(client.repairs)
         self.mailboxes = RemoteMailboxes(client)
         self.triage = RemoteTriage(client)
         self.searches = RemoteSearches(client)

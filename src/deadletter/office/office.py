@@ -45,6 +45,7 @@ from .letters import Letters
 from .mailboxes import Outage, Released
 from .preflight import Fits
 from .regrouping import CHORE, regroup_all
+from .repair import Repairs
 from .replay import Replay
 from .replays import OtherServers, Replays
 from .retention import ABANDONED, KEEP, Retention
@@ -266,6 +267,7 @@ class Office:
             presume_after=presume_after,
         )
         self.replays = Replays(self.store, sender, clock, servers)
+        self.repairs = Repairs(self.store, fits)
         self._clock = clock
 
     async def choose(self, query: str) -> Chosen:

@@ -17,6 +17,7 @@ from .group_versions import GroupVersions
 from .groups import GroupCounts, GroupLine, GroupOrder, GroupPage, Regrouped, RuleLine
 from .letters_protocol import LettersProtocol
 from .mailboxes import Outage, Released
+from .repair import RepairsProtocol
 from .replays import ReplaysProtocol
 from .searches import SearchesProtocol
 from .selection import Chosen
@@ -161,6 +162,10 @@ class OfficeProtocol(Protocol):
     @property
     def replays(self) -> ReplaysProtocol:
         """Send letters back: plan, start, watch, pause, resume and cancel replays."""
+
+    @property
+    def repairs(self) -> RepairsProtocol:
+        """Make the same change to the bodies of many letters."""
 
     @property
     def mailboxes(self) -> MailboxesProtocol:

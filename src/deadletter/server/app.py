@@ -38,6 +38,7 @@ from .api import (
     letters,
     moves,
     queues,
+    repairs,
     replays,
     searches,
     triage,
@@ -127,7 +128,7 @@ async def _refuse(send: Send, error: HTTPException) -> None:
 
 API: Final = "/api/v1"
 _TOPICS: Final = (
-    *(letters, moves, groups, replays, queues, workers, intakes, deaths),
+    *(letters, moves, repairs, groups, replays, queues, workers, intakes, deaths),
     *(audit, archive, events, triage, searches, upkeep),
 )
 

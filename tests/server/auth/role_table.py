@@ -32,6 +32,9 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
         for verb in VERBS
         for path in (f"/api/v1/letters/{{id}}/{verb.name}", f"/api/v1/letters/{verb.name}")
     },
+    ("POST", "/api/v1/letters/repair/plan"): OPERATOR,
+    ("POST", "/api/v1/letters/repair"): OPERATOR,
+    ("POST", "/api/v1/letters/repair/undo"): OPERATOR,
     # groups
     ("GET", "/api/v1/groups"): READER,
     ("GET", "/api/v1/groups/counts"): READER,
@@ -169,6 +172,14 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
         )
     },
     # Pages of the console: replays.
+    # console: repairs
+    ("GET", "/repairs/new"): OPERATOR,
+    ("POST", "/repairs"): OPERATOR,
+    ("GET", "/repairs/{key}"): OPERATOR,
+    ("POST", "/repairs/{key}"): OPERATOR,
+    ("POST", "/repairs/{key}/replay"): OPERATOR,
+    ("GET", "/letters/{id}/repair-offer"): OPERATOR,
+    # console: replays
     ("GET", "/replays"): READER,
     ("POST", "/replays"): OPERATOR,
     ("GET", "/replays/new"): OPERATOR,

@@ -106,10 +106,13 @@ async def _on_many(
     context: ServerContext, who: Identity, searching: Searching, choice: Choice, act: _Act
 ) -> Moved:
     found = await choose(context, who, searching, choice)
-    result = await act(found.ids)
-    # Letters that the caller may not see count as missing.
-    named = {id_.lower() for id_ in choice.ids or found.ids}
-    unseen = len(named) - len(found.ids)
+    return with_unseen(await act(found.ids), choice, found.ids)
+
+
+def with_unseen(result: Moved, choice: Choice, ids: Sequence[str]) -> Moved:
+    """Return a result that counts letters which the caller may not see as missing."""
+    named = {id_.lower() for id_ in choice.ids or ids}
+    unseen = len(named) - len(ids)
     if unseen <= 0:
         return result
     skipped = dict(result.skipped)

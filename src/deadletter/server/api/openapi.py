@@ -38,6 +38,7 @@ from deadletter.office.group_versions import GroupVersions, NewerVersion, Versio
 from deadletter.office.groups import GroupCounts, GroupLine, GroupPage, Regrouped, RuleLine
 from deadletter.office.letters_protocol import LetterCount
 from deadletter.office.mailboxes import Outage, Released
+from deadletter.office.repair import RepairPlan, RepairSample, RepairVerdict
 from deadletter.office.running_versions import RunningVersion
 from deadletter.office.stats import Arrivals, MailboxLine, Stats
 from deadletter.office.variants import Trait, ValueCount, Variants
@@ -164,6 +165,9 @@ _INFO: Final = QueueInfo(
 _MOVED: Final = Moved(asked=3, moved=2, skipped={"is closed": 1})
 _ONE: Final = Moved(asked=1, moved=1)
 
+_CHANGED: Final = (Difference(part="body", lines=(Line(Sign.GONE, "4z"), Line(Sign.NEW, "42"))),)
+_REPAIR: Final = {"patch": {"currency": "EUR"}, "was": {"currency": "eur"}}
+_REPAIRED: Final = Moved(asked=3, moved=2, skipped={"have another value there": 1})
 _EXPORT: Final = next(
     small_archives(
         [DeadLetter(head=_HEAD, message=_MESSAGE)],
@@ -201,9 +205,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "download_body": Example('{"order": 17}'),
     "get_repro": Example(_TEST),
     "reveal_repro": Example(_TEST),
-    "get_difference": Example(
-        [Difference(part="body", lines=(Line(Sign.GONE, "4z"), Line(Sign.NEW, "42")))]
-    ),
+    "get_difference": Example(_CHANGED),
     "edit_letter": Example(
         _LETTER, {"json": {"order": 17, "amount": 42}, "reason": "amount was text"}
     ),
@@ -214,6 +216,17 @@ EXAMPLES: Final[dict[str, Example]] = {
     },
     "note_letter": Example(_ONE, {"text": "asked the bank"}),
     "note_letters": Example(_MOVED, {"ids": [_ID], "text": "asked the bank"}),
+    "plan_repair": Example(
+        RepairPlan(
+            total=3,
+            verdicts={RepairVerdict.CHANGE: 2, RepairVerdict.OTHER_VALUE: 1},
+            letters={RepairVerdict.CHANGE: (_ID,)},
+            samples=(RepairSample(_ID, _CHANGED),),
+        ),
+        {"query": "is:pending source:orders"} | _REPAIR,
+    ),
+    "repair_letters": Example(_REPAIRED, _SOME | _REPAIR),
+    "restore_originals": Example(_ONE, {"ids": [_ID]} | _WHY),
     "list_groups": Example(GroupPage((_LINE,), after=f"3.5.e6f1b2c3d4e50.{_GROUP}")),
     "count_groups": Example(
         GroupCounts(

@@ -19,7 +19,7 @@ _STATIC: Final = Path(__file__).parent / "static"
 _STYLES: Final = (
     *("tokens", "base", "shell", "table", "form", "parts"),
     *("chart", "overview", "groups", "letters", "letter", "replays", "queues", "running"),
-    "print",
+    *("repairs", "print"),
 )
 _SCRIPTS: Final = "js"
 _ICONS: Final = ("icon.svg", "icon-alarm.svg")

@@ -20,13 +20,14 @@ from .notices import Notices
 from .overview import routes as overview
 from .pages import Console, note_start
 from .queues import routes as queues
+from .repairs import routes as repairs
 from .replays import routes as replays
 from .report import routes as report
 from .running import routes as running
 from .undo_keys import Undoing
 
 _SCREENS: Final = (
-    *(overview, groups, letters, letter, replays, queues, running),
+    *(overview, groups, letters, letter, repairs, replays, queues, running),
     *(audit, report, undo),
 )
 """The modules of all screens, each with its `routes`."""

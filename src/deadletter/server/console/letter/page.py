@@ -432,6 +432,8 @@ def _paths(head: LetterHead, view: View) -> dict[str, str]:
         "compare": path_to("letters", id_, "compare"),
         "original": path_to("letters", id_, "compare", **{"with": "original"}),
         "repro": path_to("letters", id_, "repro"),
+        "repair": path_to("repairs", "new", **{"from": id_}),
+        "same": path_to("letters", id_, "repair-offer"),
         "notes": path_to("letters", id_, "notes"),
         "replay": path_to("replays", "new", q=f"id:{id_}"),
         "group": path_to("groups", head.fingerprint) if head.fingerprint else "",

@@ -1,0 +1,1 @@
+"""Bulk repair: the same change to the bodies of many letters."""
