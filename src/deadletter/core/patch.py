@@ -12,7 +12,7 @@ one, because that would destroy what nobody looked at.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from json.decoder import scanstring
+from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct

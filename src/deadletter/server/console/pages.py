@@ -367,7 +367,7 @@ def _answer(
     is_secret = "no-transform" in given.get("cache-control", "")
     if packed and not is_secret and is_packed(request):
         raw, given["content-encoding"] = packed, "gzip"
-    return Response(raw, status_code=status, media_type="text/html; charset=utf-8", headers=given)
+    return Response(raw, status_code=status, media_type="text/html", headers=given)
 
 
 def _packed(raw: bytes) -> bytes:

@@ -54,8 +54,7 @@ class Live extends HTMLElement {
     this.lostAt = Date.now();
     this.source = new EventSource("/api/v1/events");
     this.source.onopen = () => {
-      if (this.wasOpen) this.parts.mark();
-      this.wasOpen = true;
+      this.parts.mark(); // something may have changed since the page was made, or while away
       this.lostAt = null;
       this.say();
     };
