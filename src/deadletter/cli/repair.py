@@ -62,7 +62,7 @@ async def repair(
             question = f"restore the originals of {many(count, 'letter')}"
             ask_to_confirm(desk, question, yes=yes, count=count)
             with through(desk, "being restored", chosen.ids) as ids:
-                result = await office.repairs.restore(ids, by)
+                result = await office.repairs.undo(ids, by)
             return _report(desk, result, "restored")
         plan = await office.repairs.plan(chosen.ids, change)
         if dry_run or not desk.as_json:
