@@ -129,6 +129,11 @@ class Repairs:
         self._store = store
         self._fits = fits
 
+    @property
+    def checks_types(self) -> bool:
+        """Whether it is known which bodies fit the types of their handlers."""
+        return self._fits is not None
+
     async def plan(self, ids: Iterable[str], patch: Patch, *, samples: int = SAMPLES) -> RepairPlan:
         """Return what a repair would do; nothing is changed."""
         if not 0 <= samples <= MOST_SAMPLES:

@@ -235,7 +235,7 @@ async def load_repair(context: ServerContext, repair: Repair, samples: int) -> R
         told=left(result.skipped) if result is not None else "",
         replay_path=path_to("replays", repair.replay) if repair.replay else "",
         reason=repair.reason,
-        knows_handlers=context.settings.app is not None,
+        knows_handlers=context.office.repairs.checks_types,
         approval=f"Replays of more than {limit:,} letters need a second person; a repair does not."
         if limit
         else "",
