@@ -132,7 +132,7 @@ async def test_letters_are_repaired_and_restored(
     done = await office.repairs.apply([*ids, "a" * 24], patch, BY)
     (first,) = [one for one in letters if one.message.body == b'{"order": 1}']
     _, message = await office.letters.message(first.id, BY)
-    back = await office.repairs.restore(ids, By("anna", "undo"))
+    back = await office.repairs.undo(ids, By("anna", "undo"))
 
     assert plan.verdicts == {
         RepairVerdict.CHANGE: 1,

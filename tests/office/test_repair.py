@@ -159,7 +159,7 @@ async def test_originals_can_be_restored(
     ids = [one.id for one in letters]
     await repairs.apply(ids, PATCH, BY)
 
-    done = await repairs.restore([*ids, "nobody"], By("anna", "undo"))
+    done = await repairs.undo([*ids, "nobody"], By("anna", "undo"))
 
     assert done.moved == 2
     assert done.skipped == {
@@ -168,7 +168,7 @@ async def test_originals_can_be_restored(
         "no longer there": 1,
     }
     assert await bodies_of(store, letters) == [one.message.body for one in letters]
-    again = await repairs.restore(ids, By("anna", "undo"))
+    again = await repairs.undo(ids, By("anna", "undo"))
     assert again.moved == 0
 
 
@@ -184,7 +184,7 @@ async def test_an_undo_spares_what_was_edited_since_or_before(
     assert set(step.revisions) == set(ids[1:])  # the first one was edited before
     await letters.edit(ids[1], Changes(body=b"{}"), BY)
 
-    undone = repairs.restore_in_steps(step.revisions, BY, revisions=step.revisions)
+    undone = repairs.undo_in_steps(step.revisions, BY, revisions=step.revisions)
     (back,) = [one async for one in undone]
 
     assert (back.ids, back.so_far.skipped) == ((ids[2],), {"changed meanwhile": 1})
@@ -205,7 +205,7 @@ async def test_a_repair_needs_a_reason(repairs: Repairs) -> None:
     with pytest.raises(ConfigError, match="a repair needs a reason"):
         await repairs.apply(["x"], PATCH, By("anna", " "))
     with pytest.raises(ConfigError, match="needs a reason"):
-        await repairs.restore(["x"], By("anna"))
+        await repairs.undo(["x"], By("anna"))
 
 
 async def test_the_number_of_samples_is_bounded(repairs: Repairs) -> None:

@@ -99,6 +99,7 @@ _COMMANDS: Final = (
     ("report", "report:report", LOOK, "Report what happened in a shift."),
     ("note", "moves:note", DECIDE, "Add a note to letters."),
     ("edit", "edit:edit", DECIDE, "Edit the message of a letter."),
+    ("repair", "repair:repair", DECIDE, "Make the same change to many letters."),
     ("replay", "replay:app", DECIDE, "Send letters back to their mailboxes."),
     ("confirm", "moves:confirm", DECIDE, "Confirm that replayed messages were handled."),
     *((verb.name, f"verbs:{verb.name}", DECIDE, verb.line) for verb in VERBS),

@@ -49,7 +49,7 @@ class Repairs:
         chosen = selected(ids, query, free_text, expect=expect, reason=reason) | _change(patch)
         return await self._connection.post(f"{API}/letters/repair", chosen, Moved)
 
-    async def restore(
+    async def undo(
         self,
         ids: Iterable[str] | None = None,
         *,
@@ -91,12 +91,12 @@ class RemoteRepairs:
             result = _sum(result, await self._repairs.apply(patch, some, reason=by.reason))
         return result
 
-    async def restore(self, ids: Iterable[str], by: By) -> Moved:
+    async def undo(self, ids: Iterable[str], by: By) -> Moved:
         """Give edited letters their original messages back."""
-        check_reason(by, "to restore originals")
+        check_reason(by, "an undo")
         result = Moved()
         for some in batched(dict.fromkeys(ids), _NAMED):
-            result = _sum(result, await self._repairs.restore(some, reason=by.reason))
+            result = _sum(result, await self._repairs.undo(some, reason=by.reason))
         return result
 
 

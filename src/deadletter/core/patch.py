@@ -12,7 +12,6 @@ one, because that would destroy what nobody looked at.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
@@ -237,7 +236,7 @@ def _members(text: str, at: int) -> Iterator[_Member]:
     """Yield the members of the object that begins at a place of a valid text."""
     place = _after_space(text, at + 1)
     while text[place] != "}":
-        name, named = scanstring(text, place + 1, True)
+        name, named = _DECODER.raw_decode(text, place)
         start = _after_space(text, _after_space(text, named) + 1)  # behind the colon
         value, end = _DECODER.raw_decode(text, start)
         yield _Member(name, place, named, start, end, value)

@@ -118,7 +118,7 @@ class RepairsProtocol(Protocol):
         Raises ConfigError without a reason.
         """
 
-    async def restore(self, ids: Iterable[str], by: By) -> Moved:
+    async def undo(self, ids: Iterable[str], by: By) -> Moved:
         """Give edited letters their original messages back; raises ConfigError without a reason."""
 
 
@@ -128,6 +128,11 @@ class Repairs:
     def __init__(self, store: LetterStore, fits: Fits | None = None) -> None:
         self._store = store
         self._fits = fits
+
+    @property
+    def checks_types(self) -> bool:
+        """Whether it is known which bodies fit the types of their handlers."""
+        return self._fits is not None
 
     async def plan(self, ids: Iterable[str], patch: Patch, *, samples: int = SAMPLES) -> RepairPlan:
         """Return what a repair would do; nothing is changed."""
@@ -210,14 +215,14 @@ class Repairs:
             result = _and(result, len(batch), len(done), skipped)
             yield RepairStep(tuple(done), result, revisions)
 
-    async def restore(self, ids: Iterable[str], by: By) -> Moved:
+    async def undo(self, ids: Iterable[str], by: By) -> Moved:
         """Give edited letters their original messages back."""
         result = Moved()
-        async for step in self.restore_in_steps(ids, by):
+        async for step in self.undo_in_steps(ids, by):
             result = step.so_far
         return result
 
-    async def restore_in_steps(
+    async def undo_in_steps(
         self, ids: Iterable[str], by: By, *, revisions: Mapping[str, int] | None = None
     ) -> AsyncIterator[RepairStep]:
         """
@@ -225,7 +230,7 @@ class Repairs:
 
         With `revisions`, only letters that are still at these.
         """
-        check_reason(by, "to restore originals")
+        check_reason(by, "an undo")
         result = Moved()
         for batch in batched(dict.fromkeys(ids), _STEP):
             skipped: Counter[str] = Counter()
@@ -234,7 +239,7 @@ class Repairs:
             async for letters in whole_letters(self._store, batch):
                 seen += len(letters)
                 for letter in letters:
-                    if why := _why_not_restored(letter, revisions):
+                    if why := _why_not_undone(letter, revisions):
                         skipped[why] += 1
                     elif await self._edit(letter, letter.as_it_died, by) is None:
                         skipped[_MEANWHILE] += 1
@@ -291,7 +296,7 @@ def _judged(letter: DeadLetter, patch: Patch) -> tuple[RepairVerdict, Message]:
     return RepairVerdict.CHANGE, Changes(body=body).made_to(message)
 
 
-def _why_not_restored(letter: DeadLetter, revisions: Mapping[str, int] | None) -> str:
+def _why_not_undone(letter: DeadLetter, revisions: Mapping[str, int] | None) -> str:
     if letter.head.state not in OPEN:
         return WHY_NOT[RepairVerdict.WRONG_STATE]
     if letter.original is None or letter.message == letter.original:

@@ -9,8 +9,10 @@ from msgspec import structs
 from deadletter.core.access import Role
 from deadletter.core.letter import By, Changes, DeadLetter, State
 from deadletter.core.patch import parse_patch
+from deadletter.office import repair
 from deadletter.office.selection import Chosen
 from deadletter.server.auth.authenticator import LOCAL
+from deadletter.server.console.errands import Allowed
 from deadletter.server.console.repairs import desk
 from deadletter.server.console.repairs.page import load_repair
 from deadletter.server.context import ServerContext
@@ -276,6 +278,42 @@ async def test_many_letters_are_judged_and_repaired_in_the_background(
     await eventually(undone)
 
 
+async def test_a_repair_that_ended_early_can_go_on(
+    browser: Browser, context: ServerContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = iter(["", "", "your token was revoked"])
+
+    def still_allowed(*_: object) -> Allowed:
+        async def why_not() -> str:
+            return next(allowed, "")
+
+        return why_not
+
+    letters = await keep(context, more=10)
+    page = await look(browser)
+    path = browser.path
+    monkeypatch.setattr(desk, "AT_ONCE", 3)
+    monkeypatch.setattr(repair, "_STEP", 5)
+    monkeypatch.setattr(desk, "still_allowed", still_allowed)
+
+    async def there(text: str) -> Page:
+        async def shown() -> bool:
+            return text in (await browser.part(f"{path}?part=stage")).text
+
+        await eventually(shown)
+        return await browser.get(path)
+
+    await browser.submit(form_of(page, path), reason="why")
+    page = await there("It ended early: your token was revoked.")
+    assert "10 letters repaired" in page.text
+    assert any(one.action == "errand" for one in await context.store.audit(limit=500))
+
+    await browser.submit(form_of(page, path), reason="why")
+    page = await there("12 letters repaired")
+    assert "It ended early" not in page.text
+    assert (await bodies(context, letters)).count(b'{"currency": "EUR"}') == 11
+
+
 async def test_samples_are_few_and_more_on_demand(browser: Browser, context: ServerContext) -> None:
     await keep(context, more=12)
     page = await look(browser)
@@ -359,9 +397,9 @@ async def test_the_page_says_that_no_second_person_is_asked(context: ServerConte
     serve = structs.replace(context.settings.serve, approve_above=10)
     strict = structs.replace(context, settings=structs.replace(context.settings, serve=serve))
     chosen = Chosen(tuple(one.id for one in letters), "source:orders")
-    repair = desk.Repair(LOCAL, chosen, parse_patch(EUR["patch"]), context.clock.now())
+    begun = desk.Repair(LOCAL, chosen, parse_patch(EUR["patch"]), context.clock.now())
 
-    page = await load_repair(strict, repair, 5)
+    page = await load_repair(strict, begun, 5)
 
     assert (
         page.approval == "Replays of more than 10 letters need a second person; a repair does not."

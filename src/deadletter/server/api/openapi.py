@@ -226,7 +226,7 @@ EXAMPLES: Final[dict[str, Example]] = {
         {"query": "is:pending source:orders"} | _REPAIR,
     ),
     "repair_letters": Example(_REPAIRED, _SOME | _REPAIR),
-    "restore_originals": Example(_ONE, {"ids": [_ID]} | _WHY),
+    "undo_repairs": Example(_ONE, {"ids": [_ID]} | _WHY),
     "list_groups": Example(GroupPage((_LINE,), after=f"3.5.e6f1b2c3d4e50.{_GROUP}")),
     "count_groups": Example(
         GroupCounts(

@@ -69,7 +69,7 @@ class RepairOrder(RepairChoice, frozen=True, kw_only=True, forbid_unknown_fields
     reason: Why
 
 
-class RestoreOrder(Choice, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UndoOrder(Choice, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Letters to give their original messages back."""
 
     reason: Why
@@ -109,8 +109,8 @@ async def repair_letters(
 
 
 @post("/letters/repair/undo", guards=ACT, status_code=200)
-async def restore_originals(
-    context: Here, who: Who, searching: Searches, data: JSONBody[RestoreOrder]
+async def undo_repairs(
+    context: Here, who: Who, searching: Searches, data: JSONBody[UndoOrder]
 ) -> Moved:
     """
     Give edited letters their original messages back.
@@ -118,10 +118,10 @@ async def restore_originals(
     This undoes every edit of a letter, not only the last one. A search needs the expected
     number of letters.
     """
-    data.check_count("restore")
+    data.check_count("undo")
     found = await choose(context, who, searching, data)
-    result = await context.office.repairs.restore(found.ids, who.by(data.reason))
+    result = await context.office.repairs.undo(found.ids, who.by(data.reason))
     return with_unseen(result, data, found.ids)
 
 
-routes: Final[list[Any]] = [plan_repair, repair_letters, restore_originals]
+routes: Final[list[Any]] = [plan_repair, repair_letters, undo_repairs]

@@ -1,5 +1,6 @@
 """Repairs that somebody looks at: their frozen letters, the verdicts, and what was done."""
 
+import asyncio
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
@@ -26,6 +27,8 @@ from deadletter.server.context import ServerContext
 
 LASTS: Final = 3_600.0  # seconds that a repair is kept
 AT_ONCE: Final = 200  # letters that are judged or changed while the browser waits
+_LOOKS: Final = 8  # times that an answer waits for the verdicts...
+_PAUSE: Final = 0.05  # ...and the seconds between them
 _MOST: Final = 50  # repairs of one server
 _MOST_IDS: Final = 1_000_000  # letters of all of them
 NAMED: Final = 50  # letters of each verdict that are named
@@ -148,6 +151,10 @@ async def judge(actor: Actor, repair: Repair) -> None:
         allowed=still_allowed(actor.context, actor.who, Role.OPERATOR),
         tell=lambda _: None,  # its page shows it
     )
+    for _ in range(_LOOKS):  # some thousand letters take no longer
+        if repair.running is None:
+            return
+        await asyncio.sleep(_PAUSE)
 
 
 async def _judged(repair: Repair) -> Notice:
@@ -194,7 +201,7 @@ async def apply(actor: Actor, repair: Repair, reason: str) -> Notice | None:
         repair.result = Moved()
         async for _ in applying.steps():
             pass
-        return applying.notice()
+        return structs.replace(applying.notice(), link="")  # it is said on its own page
     repair.applying = actor.console.errands.begin(
         actor.who,
         f"Repair {many(len(repair.changing), 'letter')}",
@@ -288,8 +295,8 @@ class _Undoing:
     async def _steps(self) -> AsyncIterator[Progress]:
         by = self._actor.who.by("undo of a repair")
         repairs = self._actor.context.office.repairs
-        restoring = repairs.restore_in_steps(self._revisions, by, revisions=self._revisions)
-        async for step in restoring:
+        undoing = repairs.undo_in_steps(self._revisions, by, revisions=self._revisions)
+        async for step in undoing:
             self._result = step.so_far
             yield Progress(step.so_far.asked, step.so_far.moved)
 

@@ -28,15 +28,22 @@ from .edits import field_of, patch_of, typed_again
 _SHORT: Final = 10
 _CHANGES: Final = 120_000  # bytes of HTML of all samples
 
+# What is said of one letter, and of several.
 _TITLES: Final = {
-    RepairVerdict.CHANGE: "would change",
-    RepairVerdict.UNCHANGED: "have these values already",
-    RepairVerdict.OTHER_VALUE: "have another value there than the edited letter had",
-    RepairVerdict.OTHER_SHAPE: "have another shape: a value would be overwritten",
-    RepairVerdict.NOT_JSON: "are not JSON that can be changed",
-    RepairVerdict.UNREADABLE: "would not fit the type of their handler",
-    RepairVerdict.WRONG_STATE: "are not open",
-    RepairVerdict.GONE: "are no longer there",
+    RepairVerdict.CHANGE: ("would change", "would change"),
+    RepairVerdict.UNCHANGED: ("has these values already", "have these values already"),
+    RepairVerdict.OTHER_VALUE: ("has another value there", "have another value there"),
+    RepairVerdict.OTHER_SHAPE: (
+        "has another shape: a value would be overwritten",
+        "have another shape: a value would be overwritten",
+    ),
+    RepairVerdict.NOT_JSON: ("is not JSON that can be changed", "are not JSON that can be changed"),
+    RepairVerdict.UNREADABLE: (
+        "would not fit the type of its handler",
+        "would not fit the type of their handler",
+    ),
+    RepairVerdict.WRONG_STATE: ("is not open", "are not open"),
+    RepairVerdict.GONE: ("is no longer there", "are no longer there"),
 }
 
 Text = Annotated[str, Meta(max_length=LONGEST_PATCH)]
@@ -228,7 +235,7 @@ async def load_repair(context: ServerContext, repair: Repair, samples: int) -> R
         told=left(result.skipped) if result is not None else "",
         replay_path=path_to("replays", repair.replay) if repair.replay else "",
         reason=repair.reason,
-        knows_handlers=context.settings.app is not None,
+        knows_handlers=context.office.repairs.checks_types,
         approval=f"Replays of more than {limit:,} letters need a second person; a repair does not."
         if limit
         else "",
@@ -249,13 +256,20 @@ def _verdicts(repair: Repair) -> Sequence[VerdictRow]:
         rows.append(
             VerdictRow(
                 kind=verdict.value,
-                title=_TITLES[verdict],
+                title=_title(verdict, count, is_over=repair.result is not None),
                 count=count,
                 letters=tuple(_named(id_) for id_ in names),
                 more=count - len(names),
             )
         )
     return rows
+
+
+def _title(verdict: RepairVerdict, count: int, *, is_over: bool) -> str:
+    if is_over and verdict is RepairVerdict.CHANGE:
+        return "fitted the change"
+    one, several = _TITLES[verdict]
+    return one if count == 1 else several
 
 
 def _named(id_: str) -> Named:
