@@ -123,7 +123,7 @@ async def tidy(page: Page, group: str) -> None:
     await page.keyboard.press("Shift+*")
     await expect(page.locator("[data-chosen]").first).to_have_text("3")
     await page.keyboard.press("d")
-    await dialog(page).get_by_label("Reason", exact=False).fill("their tokens are void")
+    await dialog(page).get_by_label("Why").fill("their tokens are void")
     await dialog(page).get_by_role("button", name="Discard 3 letters").click()
     await expect(notice(page)).to_contain_text("3 letters discarded")
 

@@ -113,6 +113,7 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/"): READER,
     ("GET", "/sign-in"): None,
     ("POST", "/sign-in"): None,
+    ("GET", "/sign-in/again"): READER,
     ("GET", "/sign-in/start"): None,
     ("GET", "/sign-in/callback"): None,
     ("POST", "/sign-out"): READER,

@@ -50,7 +50,10 @@ FORBIDDEN: Final = {
     r"https?://(?!www\.w3\.org/)": "an address of another server",
     r"target=\"_blank\"": "a new window",
 }
-AFTER_ACTS: Final = {"parts/notice.html"}  # rendered only as the answer to an act
+AFTER_ACTS: Final = {
+    "parts/notice.html",
+    "parts/signed_in.html",
+}  # rendered only as the answer to an act
 WITH_MARKUP: Final = {"gate.py", "charts.py"}  # the only modules that may write HTML
 
 

@@ -14,6 +14,7 @@ import "./replays.js";
 import "./rows.js";
 import "./search.js";
 import "./session.js";
+import "./sign_in.js";
 import "./times.js";
 
 const refuse = function () {
