@@ -5,6 +5,7 @@ import "./clip.js";
 import "./columns.js";
 import "./dialog.js";
 import "./flash.js";
+import "./indent.js";
 import "./keys.js";
 import "./live.js";
 import "./palette.js";
