@@ -4,7 +4,7 @@ from deadletter.core.access import Role
 from deadletter.core.letter import By, State
 from deadletter.ports import LetterStore, Move
 from deadletter.server.console.groups.common import value_path
-from deadletter.server.console.groups.trace import chunks_of
+from deadletter.server.console.stacks import trace_of
 from deadletter.server.context import ServerContext
 from html_pages import Element, Page
 from server.console.conftest import Browser, SignedIn
@@ -397,13 +397,14 @@ async def test_hostile_letters_are_shown_as_text(browser: Browser, context: Serv
 
 
 def test_stacks_without_own_frames_are_not_folded() -> None:
-    (only,) = chunks_of('  File "/x/site-packages/a.py", line 1, in b\n    pass')
+    (only,) = trace_of('  File "/lib/python3.12/json/decoder.py", line 3, in decode').chunks
 
     assert only.folds == ""
-    assert not only.is_own
-    assert chunks_of("") == ()
-    long = chunks_of("\n".join(f'  File "shop.py", line {n}, in x' for n in range(500)))
-    assert long[0].text == "… 420 lines before"
+    assert not only.is_application
+    assert trace_of("").chunks == ()
+    long = trace_of("\n".join(f'  File "shop.py", line {n}, in x' for n in range(2_000)))
+    assert long.cut > 1_000
+    assert long.chunks[-1].lines[-1].endswith("line 1999, in x")
 
 
 def test_values_that_cannot_be_searched_for_lead_nowhere() -> None:

@@ -24,13 +24,13 @@ from deadletter.server.console import words
 from deadletter.server.console.charts import SERIES, ChartMark, Plot, Series
 from deadletter.server.console.pages import path_to
 from deadletter.server.console.replays.replay_list import ReplayRow, replays_of
+from deadletter.server.console.stacks import Trace, trace_of
 from deadletter.server.context import ServerContext
 from deadletter.server.search import Searching
 
 from . import sentences
 from .common import Common, Texts
 from .fix_panel import FixPanel, judge
-from .trace import Chunk, chunks_of
 
 Part: TypeAlias = Literal["head", "fixed", "letters", "replays", "acts"]
 COUNTED_AT_ONCE: Final = 500
@@ -177,7 +177,7 @@ class Page(Struct, frozen=True, kw_only=True):
     fixed: FixPanel
     chart: Chart
     newest: LetterRow | None
-    trace: tuple[Chunk, ...]
+    trace: Trace
     where: str  # how the newest letter died, in words
     letters: Letters
     plan: str  # the path of a replay of all open letters; empty if there are none
@@ -223,7 +223,7 @@ async def load_page(
         fixed=fixed,
         chart=chart,
         newest=_row(newest.head) if newest else None,
-        trace=chunks_of(_stack(newest)) if newest else (),
+        trace=trace_of(_stack(newest) if newest else ""),
         where=_where(newest, context.clock.now()) if newest else "",
         letters=letters,
         plan=path_to("replays", "new", q=open_query(group.fingerprint)) if group.open else "",
