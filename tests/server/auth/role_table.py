@@ -165,6 +165,7 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     },
     # Pages of the console: replays.
     ("GET", "/replays"): READER,
+    ("GET", "/replays/{name}/sheet"): READER,
     ("POST", "/replays"): OPERATOR,
     ("GET", "/replays/new"): OPERATOR,
     ("GET", "/replays/{name}"): READER,
