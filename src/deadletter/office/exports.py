@@ -1,11 +1,12 @@
-"""Letters in the formats of other tools: a CSV sheet and a failing test."""
+"""Letters in the formats of other tools: CSV sheets and a failing test."""
 
 import csv
 import io
-from collections.abc import AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from typing import Final, TextIO
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
+from deadletter.core.campaign import ReplayItem
 from deadletter.core.errors import ConfigError, Refused
 from deadletter.core.letter import LetterHead
 from deadletter.core.message import Message
@@ -17,6 +18,10 @@ COLUMNS: Final = (
     *("reason", "reason_text", "trouble", "code", "error_type", "error_text"),
     *("fingerprint", "attempts", "replays", "first_failed_at", "dead_at"),
     *("consumer", "version", "trace_id", "size"),
+)
+OUTCOME_COLUMNS: Final = (
+    *("letter_id", "outcome", "to", "generation"),
+    *("taken_at", "sent_at", "settled_at", "confirmed_at", "why"),
 )
 # A cell that begins with one of these is a formula to a spreadsheet; the wide
 # ones are to some in Asian locales.
@@ -36,6 +41,19 @@ async def write_sheet(pages: AsyncIterable[Sequence[LetterHead]], out: TextIO) -
         table.writerows([_cell(getattr(head, name)) for name in COLUMNS] for head in heads)
         written += len(heads)
     return written
+
+
+async def outcome_sheet(pages: AsyncIterable[Sequence[ReplayItem]]) -> AsyncIterator[bytes]:
+    """Yield the outcomes of a replay as CSV, page by page, with no formulas either."""
+    yield _rows([OUTCOME_COLUMNS])
+    async for items in pages:
+        yield _rows([[_cell(getattr(one, name)) for name in OUTCOME_COLUMNS] for one in items])
+
+
+def _rows(rows: Sequence[Sequence[str]]) -> bytes:
+    out = io.StringIO()
+    csv.writer(out).writerows(rows)
+    return out.getvalue().encode("utf-8", "replace")
 
 
 def _cell(value: object) -> str:

@@ -119,6 +119,7 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/"): READER,
     ("GET", "/sign-in"): None,
     ("POST", "/sign-in"): None,
+    ("GET", "/sign-in/again"): READER,
     ("GET", "/sign-in/start"): None,
     ("GET", "/sign-in/callback"): None,
     ("POST", "/sign-out"): READER,
@@ -181,6 +182,7 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/letters/{id}/repair-offer"): OPERATOR,
     # console: replays
     ("GET", "/replays"): READER,
+    ("GET", "/replays/{name}/sheet"): READER,
     ("POST", "/replays"): OPERATOR,
     ("GET", "/replays/new"): OPERATOR,
     ("GET", "/replays/{name}"): READER,

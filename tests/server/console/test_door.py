@@ -168,6 +168,35 @@ async def test_a_session_says_when_it_ends_and_ends_then(
     assert part.links == ["/sign-in?next=%2F%3Fa%3Db"]
 
 
+async def test_signing_in_over_a_page_lets_its_forms_go_on(
+    signed_in: SignedIn, guarded: ServerContext, clock: FakeClock
+) -> None:
+    shown = await token(guarded, Role.OPERATOR, name="olga")
+    olga = await signed_in(Role.OPERATOR, name="olga")
+    page = await olga.get("/")
+    clock.advance(12 * 3600)
+    await olga.part("/?part=headline", status=401)
+    dialog = await olga.part("/sign-in?part=dialog")
+    wrong = await olga.submit(dialog.form(action="/sign-in"), hx=True, token="wrong", status=401)
+    going_on = await olga.submit(dialog.form(action="/sign-in"), hx=True, token=shown)
+
+    answer = going_on.find("dlq-signed-in")
+    assert answer["data-who"] == page.find("dialog", id="door")["data-who"] == "olga operator "
+    assert answer["data-ends"] == "2030-01-02T12:00:00Z"
+    assert "This token or code is not valid." in wrong.text
+    acted = {"csrf": answer["data-csrf"], "reason": "", "owner": "olga"}
+    await olga.post("/groups/2-a/owner", hx=True, status=404, **acted)  # 403 without the proof
+    elsewhere = await olga.part("/sign-in/again")
+    assert elsewhere.find("dlq-signed-in")["data-ends"] == answer["data-ends"]
+
+
+async def test_the_sign_in_over_a_page_is_for_those_who_have_a_session(
+    stranger: Browser, browser: Browser
+) -> None:
+    assert not (await browser.get("/")).all("dialog", id="door")
+    await stranger.part("/sign-in/again", status=401)
+
+
 async def test_who_is_signed_in_does_not_stand_at_the_door(signed_in: SignedIn) -> None:
     rita = await signed_in(Role.READER, name="rita")
     await rita.get("/sign-in?next=/system")

@@ -4,7 +4,7 @@ from deadletter.core.access import Role
 from deadletter.core.letter import By, State
 from deadletter.ports import LetterStore, Move
 from deadletter.server.console.groups.common import value_path
-from deadletter.server.console.groups.trace import chunks_of
+from deadletter.server.console.stacks import trace_of
 from deadletter.server.context import ServerContext
 from html_pages import Element, Page
 from server.console.conftest import Browser, SignedIn
@@ -197,7 +197,7 @@ async def test_the_stack_of_the_newest_letter_is_folded_and_masked(
     assert [one.raw.count("File") for one in trace.all("pre", class_="own")] == [2]
     assert "abcdef0123456789xyz" not in page.html
     assert "hx-ignore" in trace.attrs
-    assert page.link(id_[:12]) == f"/letters/{id_}"
+    assert page.link(id_[:12]) == f"/letters/{id_}?in=group%3A2-a"
 
 
 async def test_deaths_are_drawn_by_version_with_a_table_that_leads_to_letters(
@@ -266,11 +266,25 @@ async def test_letters_of_the_group_are_listed_newest_first(
 
     part = page.find(id="letters")
     assert [a["href"] for a in part.all("a", class_="row")] == [
-        f"/letters/{id_}" for id_ in reversed(ids)
+        f"/letters/{id_}?in=group%3A2-a" for id_ in reversed(ids)
     ]
     assert "closed 1" in part.text
     assert page.link("All 3 letters") == "/letters?q=group%3A2-a"
     assert page.link("Compare two c") == f"/letters/{ids[2]}/compare?with={ids[0]}"
+
+
+async def test_replays_of_the_group_are_listed(browser: Browser, context: ServerContext) -> None:
+    await keep(context.store, "2-a", 2)
+    await keep(context.store, "2-abc")
+    alone = await browser.get("/groups/2-a")
+    for query, reason in (("group:2-a is:open", "the bank is back"), ("group:2-abc", "another")):
+        await browser.post("/replays", q=query, how="once", reason=reason, key=reason)
+
+    page = await browser.get("/groups/2-a")
+
+    assert "No replay of this group was planned yet." in alone.find(id="replays").text
+    assert page.link("the bank is back").startswith("/replays/")
+    assert "another" not in page.find(id="replays").text
 
 
 async def test_the_audit_of_the_group_says_who_did_what(
@@ -288,7 +302,7 @@ async def test_every_part_is_the_same_alone(browser: Browser, context: ServerCon
     await keep(context.store, "2-a", 2)
     page = await browser.get("/groups/2-a")
 
-    for name in ("head", "fixed", "deaths", "letters", "acts"):
+    for name in ("head", "fixed", "deaths", "letters", "replays", "acts"):
         part = await browser.part(live(page, name))
         assert part.find(id=name).text == page.find(id=name).text, name
 
@@ -383,13 +397,14 @@ async def test_hostile_letters_are_shown_as_text(browser: Browser, context: Serv
 
 
 def test_stacks_without_own_frames_are_not_folded() -> None:
-    (only,) = chunks_of('  File "/x/site-packages/a.py", line 1, in b\n    pass')
+    (only,) = trace_of('  File "/lib/python3.12/json/decoder.py", line 3, in decode').chunks
 
     assert only.folds == ""
-    assert not only.is_own
-    assert chunks_of("") == ()
-    long = chunks_of("\n".join(f'  File "shop.py", line {n}, in x' for n in range(500)))
-    assert long[0].text == "… 420 lines before"
+    assert not only.is_application
+    assert trace_of("").chunks == ()
+    long = trace_of("\n".join(f'  File "shop.py", line {n}, in x' for n in range(2_000)))
+    assert long.cut > 1_000
+    assert long.chunks[-1].lines[-1].endswith("line 1999, in x")
 
 
 def test_values_that_cannot_be_searched_for_lead_nowhere() -> None:

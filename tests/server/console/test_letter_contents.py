@@ -7,7 +7,7 @@ import pytest
 from deadletter.core.access import Role
 from deadletter.core.message import Message
 from deadletter.office.triage.layout import Form
-from deadletter.server.console.letter.bounds import shortened, weight
+from deadletter.server.console.bounds import shortened, weight
 from deadletter.server.console.letter.contents import HEADERS, body_of, headers_of
 from deadletter.server.context import ServerContext
 from html_pages import Page

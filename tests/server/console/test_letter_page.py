@@ -22,7 +22,7 @@ STACK = (
     '  File "/srv/.venv/lib/python3.12/site-packages/httpx/_client.py", line 9, in send\n'
     '  File "/srv/.venv/lib/python3.12/site-packages/httpx/_pool.py", line 7, in get\n'
     '  File "/srv/shop/bank.py", line 88, in call\n'
-    "ConnectError: refused"
+    "ConnectError: refused, Authorization: Bearer abcdef0123456789xyz"
 )
 
 
@@ -96,6 +96,7 @@ async def test_the_frames_of_libraries_are_folded(browser: Browser, context: Ser
     folded = [one for one in stack.all("details") if "class" not in one.attrs]
     assert [one.find("summary").text for one in folded] == ["2 frames of libraries"]
     assert "ConnectError: refused" in stack.text
+    assert "abcdef0123456789xyz" not in stack.text
 
 
 async def test_the_stack_of_every_attempt_is_one_link_away(
@@ -201,9 +202,7 @@ async def test_every_verb_works_without_scripts(
     if dialog in paths:
         form = (await browser.get(dialog)).form(action=act)
         more: dict[str, Any] = {"typed": letter.id[:6]} if verb == "purge" else {}
-        said = await browser.submit(
-            form, reason="because", **more, status=200 if verb != "purge" else 404
-        )
+        said = await browser.submit(form, reason="because", **more)
     else:
         said = await browser.submit(page.form(action=act), reason="")
 

@@ -1,5 +1,8 @@
 """One replay: its ladder, why it stopped, its report, and the acts on it."""
 
+import csv
+import io
+
 import pytest
 
 from deadletter.core.access import Role
@@ -122,8 +125,23 @@ async def test_the_report_at_the_end_says_what_became_of_all(web: Web, running: 
     assert "25 handled." in page
     assert page.count('<li class="done">') == 3
     assert "Copy the sentence" in page
+    assert f'href="{running}/sheet" download' in page
     assert "Cancel…" not in page
     assert "Go on…" not in page
+
+
+async def test_the_outcomes_are_downloaded_as_a_sheet(web: Web, running: str) -> None:
+    await web.sent(running, 2)
+    await web.fail(running, "=HYPERLINK(1)", "2-again")
+    answer = await web.get(f"{running}/sheet")
+    missing = await web.get("/replays/01nosuch/sheet")
+
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    assert answer.headers["content-disposition"].startswith('attachment; filename="replay-')
+    assert len(rows) == 25
+    assert {row["outcome"] for row in rows} >= {"failed", "planned"}
+    assert missing.status_code == 404
 
 
 async def test_outcomes_are_listed_and_narrowed(web: Web, running: str) -> None:

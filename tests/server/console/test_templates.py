@@ -51,7 +51,10 @@ FORBIDDEN: Final = {
     r"target=\"_blank\"": "a new window",
     r"name=\"(form|elements|submit|method)\"": "a field that hides a property of its form",
 }
-AFTER_ACTS: Final = {"parts/notice.html"}  # rendered only as the answer to an act
+AFTER_ACTS: Final = {
+    "parts/notice.html",
+    "parts/signed_in.html",
+}  # rendered only as the answer to an act
 WITH_MARKUP: Final = {"gate.py", "charts.py"}  # the only modules that may write HTML
 
 

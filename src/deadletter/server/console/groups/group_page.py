@@ -23,15 +23,16 @@ from deadletter.ports import DeathCounting
 from deadletter.server.console import words
 from deadletter.server.console.charts import SERIES, ChartMark, Plot, Series
 from deadletter.server.console.pages import path_to
+from deadletter.server.console.replays.replay_list import ReplayRow, replays_of
+from deadletter.server.console.stacks import Trace, trace_of
 from deadletter.server.context import ServerContext
 from deadletter.server.search import Searching
 
 from . import sentences
 from .common import Common, Texts
 from .fix_panel import FixPanel, judge
-from .trace import Chunk, chunks_of
 
-Part: TypeAlias = Literal["head", "fixed", "letters", "acts"]
+Part: TypeAlias = Literal["head", "fixed", "letters", "replays", "acts"]
 COUNTED_AT_ONCE: Final = 500
 """Open letters of a group up to which those from before a fix are counted with the page."""
 LETTERS: Final = 8
@@ -155,6 +156,13 @@ class LettersPart(Struct, frozen=True, kw_only=True):
     url: str
 
 
+class ReplaysPart(Struct, frozen=True, kw_only=True):
+    """The replays of the group, by themselves."""
+
+    replays: tuple[ReplayRow, ...]
+    url: str
+
+
 class ActsPart(Struct, frozen=True, kw_only=True):
     """Who did what with the group, by itself."""
 
@@ -169,11 +177,12 @@ class Page(Struct, frozen=True, kw_only=True):
     fixed: FixPanel
     chart: Chart
     newest: LetterRow | None
-    trace: tuple[Chunk, ...]
+    trace: Trace
     where: str  # how the newest letter died, in words
     letters: Letters
     plan: str  # the path of a replay of all open letters; empty if there are none
     rules: tuple[Rule, ...]
+    replays: tuple[ReplayRow, ...]
     acts: tuple[AuditEntry, ...]
     shows_acts: bool
     url: str
@@ -203,9 +212,10 @@ async def load_page(
         load_chart(context, who, group, span),
         load_letters(searching, group),
     )
-    newest, rules, acts = await asyncio.gather(
+    newest, rules, replays, acts = await asyncio.gather(
         _newest(context, group),
         context.office.groups.rules(sources=who.sources),
+        replays_of(context, who, group.fingerprint),
         load_acts(context, who, group),
     )
     return Page(
@@ -213,11 +223,12 @@ async def load_page(
         fixed=fixed,
         chart=chart,
         newest=_row(newest.head) if newest else None,
-        trace=chunks_of(_stack(newest)) if newest else (),
+        trace=trace_of(_stack(newest) if newest else ""),
         where=_where(newest, context.clock.now()) if newest else "",
         letters=letters,
         plan=path_to("replays", "new", q=open_query(group.fingerprint)) if group.open else "",
         rules=tuple(_rules(rules, group.fingerprint)),
+        replays=replays,
         acts=acts,
         shows_acts=not who.sources,
         url=path_to("groups", group.fingerprint),
@@ -236,6 +247,9 @@ async def load_part(
             return FixPart(fixed=await load_fix(context, who, searching, group), url=url)
         case "letters":
             return LettersPart(letters=await load_letters(searching, group), url=url)
+        case "replays":
+            replays = await replays_of(context, who, group.fingerprint)
+            return ReplaysPart(replays=replays, url=url)
         case "acts":
             return ActsPart(acts=await load_acts(context, who, group), url=url)
 
@@ -452,7 +466,7 @@ def _where(letter: DeadLetter, now: datetime) -> str:
 def _row(head: LetterHead) -> LetterRow:
     return LetterRow(
         id=head.id,
-        path=path_to("letters", head.id),
+        path=path_to("letters", head.id, **{"in": show(term(head.fingerprint))}),
         state=head.state.value,
         message=cut(head.message_id, 60),
         key=cut(head.key or "", 60),

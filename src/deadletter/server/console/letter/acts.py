@@ -16,6 +16,7 @@ from deadletter.office.verbs import BY_NAME, VERBS, Verb
 from deadletter.office.view import reveal
 from deadletter.server.acting.letter_acts import act_on_letter, note_on_letter
 from deadletter.server.auth.guards import needs
+from deadletter.server.console.bounds import shortened
 from deadletter.server.console.forms import LARGEST, read_form
 from deadletter.server.console.notices import Notice
 from deadletter.server.console.pages import (
@@ -32,7 +33,6 @@ from deadletter.server.console.undo_keys import Opposite
 from deadletter.server.context import Here, ServerContext, Who
 from deadletter.server.search import Id, Searches
 
-from .bounds import shortened
 from .page import AT_ONCE, SHORT, InSearch, View, about_letter, kept_search, load_letter
 
 _LONGEST_REASON: Final = 4_000

@@ -14,11 +14,11 @@ from deadletter.core.query.fields import instant, literal
 from deadletter.office.diff import differences
 from deadletter.server.auth.guards import needs
 from deadletter.server.console import words
+from deadletter.server.console.bounds import shortened
 from deadletter.server.console.pages import About, path_to, render_page
 from deadletter.server.context import Here, ServerContext, Who
 from deadletter.server.search import Id
 
-from .bounds import shortened
 from .differing import Changed, changed_parts
 from .page import SHORT
 

@@ -12,8 +12,7 @@ from deadletter.intake.dialects import unmarked
 from deadletter.office.triage.json_layout import BodyLine, LineKind
 from deadletter.office.triage.layout import SLICE, BodySlice, Form, layout
 from deadletter.office.view import header_text
-
-from .bounds import shortened, weight
+from deadletter.server.console.bounds import shortened, weight
 
 HEADERS: Final = 25  # on one page
 _LARGEST: Final = 120_000  # bytes of HTML that the lines of a body may take

@@ -6,8 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 from deadletter.office.diff import Difference, Sign
-
-from .bounds import shortened, weight
+from deadletter.server.console.bounds import shortened, weight
 
 LARGEST: Final = 200_000  # bytes of HTML of all lines
 _LINE: Final = 1_000

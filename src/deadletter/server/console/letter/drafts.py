@@ -20,8 +20,7 @@ from deadletter.core.letter import Changes
 from deadletter.core.message import RESERVED, Headers, Message
 from deadletter.core.text import clean, clean_json
 from deadletter.office.diff import lay_out
-
-from .bounds import weight
+from deadletter.server.console.bounds import weight
 
 JSON: Final = "json"
 TEXT: Final = "text"

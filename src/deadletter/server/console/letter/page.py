@@ -31,6 +31,7 @@ from deadletter.office.verbs import CLOSE, DISCARD, PURGE, REOPEN, RESTORE, REVI
 from deadletter.office.view import tell
 from deadletter.server.auth.guards import needs
 from deadletter.server.console import words
+from deadletter.server.console.bounds import shortened
 from deadletter.server.console.pages import (
     LONGEST,
     About,
@@ -39,14 +40,13 @@ from deadletter.server.console.pages import (
     render_page,
     render_part,
 )
+from deadletter.server.console.stacks import Trace, trace_of
 from deadletter.server.context import Here, ServerContext, Who
 from deadletter.server.search import Id, Searches
 
-from .bounds import shortened
 from .contents import Body, HeaderPage, body_of, headers_of
 from .differing import Changed, changed_parts
 from .story import StoryLines, story_of
-from .trace import Trace, trace_of
 
 SHORT: Final = 10  # characters of an id that are enough to tell letters apart
 _LARGEST: Final = 2**31  # bytes of a body

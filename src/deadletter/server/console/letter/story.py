@@ -14,8 +14,7 @@ from deadletter.core.letter import error_name
 from deadletter.core.replay_rules import OUT
 from deadletter.core.text import many, span
 from deadletter.office.view import Kind, Moment, act_text
-
-from .bounds import shortened
+from deadletter.server.console.bounds import shortened
 
 WIDE: Final = 1_000  # units of the drawing
 _FIRST: Final = 10  # moments that are always told

@@ -95,7 +95,7 @@ async def download_sheet(
     stamp = f"{context.clock.now():%Y-%m-%d-%H%M}"
     return Response(
         await sheet_of(searching, node),
-        media_type="text/csv; charset=utf-8",
+        media_type="text/csv",
         headers={"content-disposition": f'attachment; filename="letters-{stamp}.csv"'},
     )
 

@@ -1,5 +1,6 @@
 """The list of replays: who sends what, and how far it is."""
 
+import re
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
@@ -19,6 +20,8 @@ from deadletter.server.console.pages import path_to
 from deadletter.server.context import ServerContext
 
 SIZE: Final = 25
+_LOOKED: Final = 100  # replays among which those of a group are looked for
+_SHOWN: Final = 5
 Tab: TypeAlias = Literal["all", "planned", "running", "paused", "done", "cancelled"]
 _TABS: Final[dict[str, CampaignState | None]] = {
     "all": None,
@@ -77,6 +80,16 @@ async def load_list(
         is_first=after is None,
         limited=bool(who.sources),
     )
+
+
+async def replays_of(context: ServerContext, who: Identity, group: str) -> tuple[ReplayRow, ...]:
+    """Return the latest replays whose search names a group, of those this person may see."""
+    found = await context.store.campaigns(
+        limit=_LOOKED, owner=who.principal if who.sources else None
+    )
+    own = re.compile(rf"(?<![\w-]){re.escape(group)}(?![\w-])")
+    named = [one for one in found if own.search(one.query)]
+    return tuple([await _row(context, one) for one in named[:_SHOWN]])
 
 
 async def _row(context: ServerContext, campaign: Campaign) -> ReplayRow:

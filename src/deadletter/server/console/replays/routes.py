@@ -25,7 +25,7 @@ from deadletter.server.console.pages import (
 from deadletter.server.context import Here, Who
 from deadletter.server.search import Searches
 
-from . import acts
+from . import acts, outcome_sheet
 from .acts import Agreed, Counted, Reasoned
 from .care_form import (
     FIRST,
@@ -265,6 +265,7 @@ def _plan_form(
 
 
 routes: Final[list[Any]] = [
+    *outcome_sheet.routes,
     list_replays,
     plan_replay,
     create_replay,

@@ -5,6 +5,7 @@ import "./clip.js";
 import "./columns.js";
 import "./dialog.js";
 import "./flash.js";
+import "./indent.js";
 import "./keys.js";
 import "./live.js";
 import "./palette.js";
@@ -14,6 +15,7 @@ import "./replays.js";
 import "./rows.js";
 import "./search.js";
 import "./session.js";
+import "./sign_in.js";
 import "./times.js";
 
 const refuse = function () {

@@ -2,6 +2,8 @@
  * Shortcuts: an element with `data-key="g o"` is used when these keys are pressed one after
  * the other. A field gets the focus, everything else is clicked. Never while typing.
  */
+import { listKeys } from "./keys_list.js";
+
 const PATIENCE = 1000; // milliseconds between the keys of one shortcut
 
 class Keys extends HTMLElement {
@@ -34,12 +36,15 @@ class Keys extends HTMLElement {
   use(keys) {
     if (keys === "?") {
       const dialog = this.querySelector("dialog");
-      if (dialog && !dialog.open) dialog.showModal();
+      if (dialog && !dialog.open && !document.querySelector("dialog[open]")) {
+        listKeys(dialog);
+        dialog.showModal();
+      }
       return true;
     }
     const scope = document.querySelector("dialog[open]") ?? document;
     for (const found of scope.querySelectorAll(`[data-key="${CSS.escape(keys)}"]`)) {
-      if (found.checkVisibility() || found.closest("nav")) {
+      if (found.checkVisibility() || found.closest("nav, details.menu")) {
         if (found.matches("input, textarea, select")) {
           found.focus();
           found.select?.();

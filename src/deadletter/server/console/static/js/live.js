@@ -90,11 +90,12 @@ class Live extends HTMLElement {
     this.hasActed &&= this.parts.dirty.size > 0;
   }
 
-  /** Show what one has done, also while events are paused. */
+  /** Show what one has done, also while events are paused, and to those who hear of no acts. */
   acted({ request, response }) {
     if (request.method === "GET" || !response || response.status >= 300) return;
     this.hasActed = true;
     this.parts.mark();
+    if (this.source?.readyState === EventSource.CLOSED) this.reopen(); // signed in again
   }
 
   reopen() {

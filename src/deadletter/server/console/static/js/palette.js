@@ -2,6 +2,8 @@
  * The palette: Ctrl or ⌘ with K. The server finds places for what is typed; acts are the
  * buttons of the page that are in sight, and do what the button does.
  */
+import { labelOf } from "./labels.js";
+
 class Palette extends HTMLElement {
   connectedCallback() {
     this.field = this.querySelector("input");
@@ -64,13 +66,6 @@ class Palette extends HTMLElement {
     else return;
     event.preventDefault();
   }
-}
-
-/** The words of a button without its key. */
-function labelOf(button) {
-  const copy = button.cloneNode(true);
-  for (const key of copy.querySelectorAll("kbd")) key.remove();
-  return copy.textContent.trim();
 }
 
 document.addEventListener("keydown", (event) => {

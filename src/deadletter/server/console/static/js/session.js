@@ -5,13 +5,19 @@ const LONGEST = 2 ** 31 - 1; // that a timer can wait
 class Session extends HTMLElement {
   connectedCallback() {
     // The clock of the server counts: that of the browser may be wrong.
-    const now = Date.parse(document.documentElement.dataset.now);
-    this.at = performance.now() + Date.parse(this.dataset.ends) - now;
-    this.wait();
+    this.begin(this.dataset.ends, document.documentElement.dataset.now);
   }
 
   disconnectedCallback() {
     clearTimeout(this.timer);
+  }
+
+  begin(ends, now) {
+    this.at = performance.now() + Date.parse(ends) - Date.parse(now);
+    this.hidden = true;
+    delete this.dataset.over;
+    clearTimeout(this.timer);
+    this.wait();
   }
 
   wait() {
@@ -19,11 +25,17 @@ class Session extends HTMLElement {
     if (left <= BEFORE) this.hidden = false;
     if (left <= 0) {
       this.dataset.over = "";
+      document.dispatchEvent(new Event("dlq:session-over"));
       return;
     }
     const pause = left > BEFORE ? left - BEFORE : left;
     this.timer = setTimeout(() => this.wait(), Math.min(pause, LONGEST));
   }
+}
+
+/** Begin anew with a session that ends then, by the clock of the server. */
+export function renew(ends, now) {
+  document.querySelector("dlq-session")?.begin(ends, now);
 }
 
 customElements.define("dlq-session", Session);

@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from deadletter.core.redact import redact
 from deadletter.core.text import many
 
 from .bounds import shortened, weight
@@ -39,8 +40,8 @@ class Trace(Struct, frozen=True, kw_only=True):
 
 
 def trace_of(stack: str) -> Trace:
-    """Return a stack as a page shows it."""
-    lines = stack.rstrip("\n").split("\n") if stack else []
+    """Return a stack as a page shows it: its secrets masked, of a long one the end."""
+    lines = redact(stack).rstrip("\n").split("\n") if stack else []
     shown: list[str] = []
     room = _LARGEST
     for line in reversed(lines):  # the end of a stack says most
