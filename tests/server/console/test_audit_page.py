@@ -69,7 +69,7 @@ async def test_acts_are_listed_newest_first_with_links(tmp_path: Path) -> None:
 
     text = text_of(shown)
     assert text.index("bob") < text.index("anna")
-    assert "6 targets" in text
+    assert "6 letters" in text
     assert "the bank was down" in text
     assert re.search(r'href="/letters/[a-z2-7]{24}"', shown.text)
     assert "<i>odd" not in shown.text

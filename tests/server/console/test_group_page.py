@@ -39,7 +39,7 @@ async def test_the_head_says_what_it_is_and_how_it_stands(
     assert "'vat_rate'" in head.text
     assert "resolved in 1.9" in head.text
     assert "orders · shop:charge · transient TIMEOUT · group 2-a" in head.text
-    assert "open3 75 % of all" in head.text
+    assert "open3 75% of all" in head.text
     assert "owneroncall" in head.text
     assert "Note made them" in head.text
     assert "KeyError in orders · deadletter</title>" in page.html
@@ -339,7 +339,7 @@ async def test_groups_of_others_are_as_missing_as_any(
         for part in ("head", "common", "variants", "deaths"):
             await somebody.part(f"/groups/{name}?part={part}", status=404)
     own = await somebody.get("/groups/2-ours")
-    assert "open2 100 % of all" in own.find(id="head").text
+    assert "open2 100% of all" in own.find(id="head").text
     assert not own.all(id="acts")
 
 

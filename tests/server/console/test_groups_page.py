@@ -37,8 +37,8 @@ async def test_groups_come_with_most_open_first_and_their_share(
     assert big[1] == "new"
     assert big[2].startswith("TimeoutError no rate orders · shop:charge · versions 1.7 and 1.8")
     assert "3f09ab" not in page.html  # the digest of a line says nothing to people
-    assert big[4:7] == ["4 80 %", "4", "nobody"]
-    assert small[4] == "1 20 %"
+    assert big[4:7] == ["4 80%", "4", "nobody"]
+    assert small[4] == "1 20%"
     assert small[7] == "2 h ago"
     spark = page.find("tr", id="g-2-big").find("svg", class_="spark")
     assert spark["aria-label"] == "0 to 4 an hour, now 0"

@@ -58,7 +58,7 @@ def test_every_need_leads_somewhere() -> None:
 async def test_deaths_are_charted_with_marks_and_as_a_table(tmp_path: Path) -> None:
     async with opened(tmp_path) as office:
         await fill(office.context)
-        day = await office.get("/?by=group")
+        day = await office.get("/?span=24h&by=group")
         week = await office.get("/?span=7d&by=version")
         month = await office.get("/?span=30d&by=source")
 

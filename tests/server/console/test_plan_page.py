@@ -26,7 +26,7 @@ def test_a_careful_replay_in_words() -> None:
 
     assert said[0] == "10 letters go now, the oldest first."
     assert said[1] == "If at most 1 of them fails again, 90 more, then the other 297 follow."
-    assert said[2] == "It stops by itself when more than 10 % fail again."
+    assert said[2] == "It stops by itself when more than 10% fail again."
     assert "one after the other" in said[3]
     assert first_button(Care(canary=10), 397) == "Send the first 10"
     assert first_button(Care(canary=10), 10) == "Send all 10 letters"

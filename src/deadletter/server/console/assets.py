@@ -1,11 +1,13 @@
 """
 Files that pages load: scripts, styles, icons.
 
-All are read once, when the server starts. Their URL has a digest over all of them, so
-browsers may keep them for good, and a new version of one gives new URLs to all.
+All are read once, when the server starts: styles become one file, and so do the modules of
+scripts. Their URL has a digest over all of them, so browsers may keep them for good, and a new
+version of one gives new URLs to all.
 """
 
 import gzip
+import re
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +23,9 @@ _STYLES: Final = (
     *("chart", "overview", "groups", "letters", "letter", "replays", "queues", "running"),
     *("repairs", "print"),
 )
-_SCRIPTS: Final = "js"
+_SCRIPTS: Final = ("app.js", "boot.js", "door.js")
+_IMPORT: Final = re.compile(r'^import (\{ [\w, ]+ \} from )?"\./(\w+\.js)";\n', re.MULTILINE)
+_COMMENT: Final = re.compile(r"^\s*(?:/\*.*?\*/|//[^\n]*)\n", re.DOTALL | re.MULTILINE)
 _ICONS: Final = ("icon.svg", "icon-alarm.svg")
 _VENDORED: Final = ("htmx.min.js", "hx-ptag.min.js", "icons.svg")
 _KINDS: Final = {
@@ -56,16 +60,43 @@ class Assets(Struct, frozen=True):
 def load_assets() -> Assets:
     """Read and compress all files."""
     styles = b"\n".join((_STATIC / f"css/{name}.css").read_bytes() for name in _STYLES)
-    found = {"console.css": styles}
+    found = {"console.css": dense(styles)}
     found |= {name: (_STATIC / name).read_bytes() for name in _ICONS}
     found |= {name: (_STATIC / "vendor" / name).read_bytes() for name in _VENDORED}
-    found |= {file.name: file.read_bytes() for file in sorted((_STATIC / _SCRIPTS).glob("*.js"))}
+    found |= {name: bundle(name).encode() for name in _SCRIPTS}
     digest = blake2b(digest_size=8)
     for name, raw in sorted(found.items()):
         digest.update(b"%s %d:" % (name.encode(), len(raw)))
         digest.update(raw)
     files = {name: _asset(name, raw) for name, raw in found.items()}
     return Assets(digest.hexdigest(), files)
+
+
+def dense(styles: bytes) -> bytes:
+    """Return style sheets without comments and needless spaces, a tenth smaller when compressed."""
+    text = re.sub(r"/\*.*?\*/", "", styles.decode(), flags=re.DOTALL)
+    text = re.sub(r"\s+", " ", text)
+    text = re.sub(r" ?([{};,]) ?", r"\1", text)
+    text = re.sub(r" ([>~]) ", r"\1", text)  # not +, which needs its spaces in calc()
+    text = re.sub(r"(?<=[ :(,-])0\.", ".", text)
+    return text.replace(": ", ":").replace(";}", "}").strip().encode()
+
+
+def bundle(name: str) -> str:
+    """
+    Return a script with those that it imports, without comments that have lines of their own.
+
+    Each one that is imported as a whole becomes a block, so that its names stay its own; one
+    whose names are imported stands where they are used.
+    """
+    text = _COMMENT.sub("", (_STATIC / "js" / name).read_text())
+    text = re.sub(r"^(?:export )?[ \t]*", "", text, flags=re.MULTILINE)
+
+    def inlined(found: re.Match[str]) -> str:
+        other = bundle(found[2])
+        return other if found[1] else f"{{\n{other}}}\n"
+
+    return _IMPORT.sub(inlined, text)
 
 
 def _asset(name: str, raw: bytes) -> Asset:

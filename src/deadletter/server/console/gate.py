@@ -69,6 +69,7 @@ def environment(names: Mapping[str, Any]) -> Environment:
     made.globals.update(
         number=words.number,
         many=words.many,
+        act_word=words.act_word,
         ago=words.ago,
         exact=words.exact,
         stamp=words.stamp,

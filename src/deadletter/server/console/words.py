@@ -6,8 +6,24 @@ from typing import Final
 
 from deadletter.core.text import many
 
-__all__ = ["ago", "exact", "joined", "many", "number", "share", "stamp"]
+__all__ = ["ACTS", "act_word", "ago", "exact", "joined", "many", "number", "share", "stamp"]
 
+ACTS: Final = {
+    "block": "block address",
+    "campaign": "change replay",
+    "create": "create mailbox",
+    "delete": "delete mailbox",
+    "issue": "issue token",
+    "queue.clear": "clear queue",
+    "queue.produce": "add items",
+    "queues.create": "create queue",
+    "queues.delete": "delete queue",
+    "queues.update": "change queue",
+    "replay": "plan replay",
+    "revoke": "revoke token",
+    "update": "change mailbox",
+}
+"""What the actions of the audit are called where one word does not say it."""
 _MINUTE: Final = 60
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
@@ -18,12 +34,18 @@ def number(count: int, *, at_least: bool = False) -> str:
     return f"≥ {count:,}" if at_least else f"{count:,}"
 
 
+def act_word(action: str) -> str:
+    """Return an action of the audit in plain words; `move to closed` keeps what follows."""
+    name, space, rest = action.partition(" ")
+    return f"{ACTS.get(name, name)}{space}{rest}"
+
+
 def share(part: int, whole: int) -> str:
-    """Return a share in percent: `62 %`; less than half a percent is `< 1 %`."""
+    """Return a share in percent: `62%`; less than half a percent is `< 1%`."""
     if not whole or not part:
-        return "0 %"
+        return "0%"
     percent = round(100 * part / whole)
-    return f"{percent} %" if percent else "< 1 %"
+    return f"{percent}%" if percent else "< 1%"
 
 
 def ago(at: datetime, now: datetime) -> str:

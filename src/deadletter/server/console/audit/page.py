@@ -10,6 +10,7 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.letter import AuditEntry
 from deadletter.core.query.fields import duration
 from deadletter.core.seals import PLAIN, Chain
+from deadletter.core.text import many
 from deadletter.office.audit import AuditFilter, Run, runs_of
 from deadletter.office.deaths import moment
 from deadletter.ports import Examining
@@ -136,15 +137,17 @@ def audit_page(
 def _line(run: Run) -> Line:
     entry, targets = run.entry, run.targets
     first, last = run.entries[-1].seq, entry.seq
+    path = target_path(entry.action, entry.target)
+    kind = "letter" if path.startswith("/letters/") else "target"
     return Line(
         at=entry.at,
         actor=entry.actor,
         action=entry.action,
-        target=short_name(entry.target) if targets == 1 else f"{targets:,} targets",
-        link=target_path(entry.action, entry.target) if targets == 1 else "",
+        target=short_name(entry.target) if targets == 1 else many(targets, kind),
+        link=path if targets == 1 else "",
         detail=entry.detail,
         reason=entry.reason,
-        numbers=f"entry {last:,}" if first == last else f"entries {first:,} to {last:,}",
+        numbers=f"{last:,}" if first == last else f"{first:,} to {last:,}",
         entries=run.entries[:_SHOWN],
         more=len(run.entries) - min(len(run.entries), _SHOWN),
     )

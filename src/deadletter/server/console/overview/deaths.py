@@ -116,6 +116,18 @@ class Choice(Struct, frozen=True, kw_only=True):
     wrong: str = ""
 
 
+async def first_span(sight: Sight) -> Span:
+    """Return the span that is shown first: a day, or less in an office that is younger."""
+    if not sight.context.store.features.counts_deaths:
+        return Span.DAY
+    length, step, _ = _SPANS[Span.MONTH]
+    chart = await sight.chart(length, step, By.NONE)
+    if not chart.counts:
+        return Span.DAY
+    age = sight.context.clock.now() - min(count.at for count in chart.counts)
+    return next((one for one in (Span.HOUR, Span.SHIFT) if age <= _SPANS[one][0]), Span.DAY)
+
+
 async def load_deaths(sight: Sight, span: Span, by: By) -> Deaths:
     """Return the deaths of a span, told apart by group, mailbox or version."""
     unit = _STEPS[span]
@@ -135,7 +147,7 @@ async def load_deaths(sight: Sight, span: Span, by: By) -> Deaths:
         since=_begin(chart, step),
         step=step * together,
         series=_series(chart, names, together),
-        marks=tuple(_mark(one) for one in marks[-_MARKS:]),
+        marks=tuple(_mark(one) for one in _apart(marks)[-_MARKS:]),
     )
     listed = tuple(_listed(one, span, by) for one in reversed(marks[-_LISTED:]))
     return Deaths(span=span, by=by, unit=unit, plot=plot, marks=listed)
@@ -187,6 +199,15 @@ async def _error(sight: Sight, name: str) -> str:
     except (NotFound, Conflict):  # its letters were moved to another group
         return f"group {name[:10]}"
     return cut(f"{error_name(group.error_type) or 'failure'} {group.text}".strip(), _LONGEST)
+
+
+def _apart(marks: Sequence[Mark]) -> list[Mark]:
+    """Return the marks of a chart: a version has one, where it was seen first."""
+    found: dict[tuple[str, str], Mark] = {}
+    for mark in marks:
+        is_version = mark.kind is MarkKind.VERSION
+        found.setdefault((mark.kind, mark.name if is_version else f"{mark.at} {mark.name}"), mark)
+    return list(found.values())
 
 
 def _mark(mark: Mark) -> ChartMark:

@@ -13,7 +13,7 @@ from deadletter.server.console.badges import load_badges
 from deadletter.server.console.pages import About, path_to, render_page, render_part, shared_part
 from deadletter.server.context import Here, Who
 
-from .deaths import Span
+from .deaths import Span, first_span
 from .page import Asked, Part, load_overview
 from .sight import Sight
 
@@ -26,15 +26,16 @@ async def show_overview(
     request: Request[Any, Any, Any],
     context: Here,
     who: Who,
-    span: FromQuery[Span] = Span.DAY,
+    span: FromQuery[Span | None] = None,
     by: FromQuery[By] = By.GROUP,
     begin: Annotated[str, QueryParameter(name="from", max_length=40)] = "",
     end: Annotated[str, QueryParameter(name="to", max_length=40)] = "",
     part: Annotated[Part | None, QueryParameter()] = None,
 ) -> Response[bytes]:
     """Show the overview, or one part of it."""
-    asked = Asked(span=span, by=By.GROUP if by is By.NONE else by, begin=begin, end=end)
     sight = Sight(request, context, who)
+    span = span or await first_span(sight)
+    asked = Asked(span=span, by=By.GROUP if by is By.NONE else by, begin=begin, end=end)
     if part == "chosen":
         # A chosen span belongs to the address: what is seen can be sent to somebody.
         page = await load_overview(sight, asked, part)

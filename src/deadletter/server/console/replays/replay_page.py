@@ -291,7 +291,7 @@ def stage_rows(campaign: Campaign, progress: ReplayProgress) -> tuple[StageRow, 
             settled = stage.handled + stage.failed
             if stage.failed:
                 share = sentences.percent(round(stage.failed / settled, 3))
-                told[-1] += f" ({share}, {allowed} may)"
+                told[-1] += f": {share} failed, {allowed} may"
             if stage.sent > settled and stage.state is StageState.CURRENT:
                 told.append(f"{stage.sent - settled:,} on their way")
         elif stage.state is not StageState.AHEAD:

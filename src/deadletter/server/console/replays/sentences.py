@@ -46,8 +46,8 @@ def standing(campaign: Campaign, progress: ReplayProgress) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as people write it: `10 %`."""
-    return f"{share * 100:.3g} %"
+    """Return a share as people write it: `10%`."""
+    return f"{share * 100:.3g}%"
 
 
 def span(seconds: float) -> str:
