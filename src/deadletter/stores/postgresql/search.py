@@ -215,9 +215,13 @@ class Window(Struct, frozen=True, kw_only=True):
         if end is not None:
             within += f" AND (dead_at, {number}) >= (?, ?)"
             limits += end
-        text = " UNION ALL ".join(f"({self.select} {where} AND {within})" for where, _ in self.arms)
+        order = _NEWEST_FIRST if in_order else ""
+        # Each arm is put in order as well: the server merges those that are.
+        text = " UNION ALL ".join(
+            f"({self.select} {where} AND {within} {order})" for where, _ in self.arms
+        )
         values = [value for _, some in self.arms for value in (*some, *limits)]
-        return f"{text} {_NEWEST_FIRST if in_order else ''}", values
+        return f"{text} {order}", values
 
 
 def windows(conjuncts: Iterable[Node], now: datetime) -> list[Window]:
