@@ -216,11 +216,12 @@ class Window(Struct, frozen=True, kw_only=True):
             within += f" AND (dead_at, {number}) >= (?, ?)"
             limits += end
         order = _NEWEST_FIRST if in_order else ""
-        # Each arm is put in order as well: the server merges those that are.
-        text = " UNION ALL ".join(
-            f"({self.select} {where} AND {within} {order})" for where, _ in self.arms
-        )
+        arms = [f"{self.select} {where} AND {within} {order}" for where, _ in self.arms]
         values = [value for _, some in self.arms for value in (*some, *limits)]
+        if len(arms) == 1:
+            return arms[0], values
+        # Each arm is put in order as well: the server merges those that are.
+        text = " UNION ALL ".join(f"({arm})" for arm in arms)
         return f"{text} {order}", values
 
 
