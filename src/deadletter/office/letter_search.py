@@ -115,6 +115,23 @@ class LetterSearch:
             if after is None:
                 return
 
+    async def select_ids(
+        self, query: str | Node, *, limit: int | None = None
+    ) -> AsyncIterator[tuple[str, ...]]:
+        """Iterate over the ids of all letters that a search finds, like `select`."""
+        node = self.understand(query)
+        after: str | None = None
+        left = limit
+        while left is None or left > 0:
+            names = await self._named(node, MANY if left is None else min(MANY, left), after)
+            if names.ids:
+                yield names.ids
+            if left is not None:
+                left -= len(names.ids)
+            after = names.after
+            if after is None:
+                return
+
     async def freeze(
         self,
         query: str | Node,

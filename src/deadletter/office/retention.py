@@ -10,7 +10,7 @@ from msgspec import Struct
 from deadletter.core.errors import Conflict
 from deadletter.core.letter import OPEN, By, State
 from deadletter.core.letter_filing import check_expiry
-from deadletter.core.query.ast import All, Any, Node, Op, Term
+from deadletter.core.query.ast import All, Node, Op, Term
 from deadletter.ports import Clock, Ledger, LetterStore
 
 from .letters import Letters
@@ -66,8 +66,12 @@ class Retention:
     async def due(self, *, most: int | None = None) -> int:
         """Return how many letters are past their time, counted up to `most`."""
         letters = Letters(self._store, self._clock)
-        pages = letters.select(_past(self._before()), limit=most)
-        return sum([len(heads) async for heads in pages])
+        found = 0
+        for state, before in self._before().items():  # each a range of an index
+            left = None if most is None else most - found
+            async for ids in letters.select_ids(_past(state, before), limit=left):
+                found += len(ids)
+        return found
 
     async def run(
         self, by: By, *, force: bool = False, on_progress: Callable[[int], None] | None = None
@@ -118,13 +122,8 @@ class Retention:
         return {state: now - age for state, age in self._keep.items()}
 
 
-def _past(before: Mapping[State, datetime]) -> Node:
-    return Any(
-        tuple(
-            All((Term("is", Op.IS, (state,)), Term("dead", Op.LT, (_written(when),))))
-            for state, when in before.items()
-        )
-    )
+def _past(state: State, before: datetime) -> Node:
+    return All((Term("is", Op.IS, (state,)), Term("dead", Op.LT, (_written(before),))))
 
 
 def _written(when: datetime) -> str:

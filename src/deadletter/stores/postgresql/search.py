@@ -5,6 +5,7 @@ SQL narrows down by columns, and `core.query` judges what that finds: heads alon
 where they are enough, whole letters where the search is about contents.
 """
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
@@ -54,6 +55,13 @@ _WHOLE: Final = frozenset({"id", "state"})  # short, and indexed as they are
 _LONG: Final = frozenset(
     {"source", "fingerprint", "error_name", "message_id"} | {"key", "business_key", "trace_id"}
 )
+_LEADING: Final = re.compile(r'(?:"left"\()?(\w+)')
+# Those first that mostly tell the fewest letters from all others.
+_ORDER: Final = (
+    *("id", "seq", "message_id", "trace_id", "business_key", "key"),
+    *("fingerprint", "error_name", "source", "state", "true"),
+)
+_FEW: Final = 100  # letters that are read sooner than others are counted
 _NEWEST_FIRST: Final = "ORDER BY dead_at DESC, seq DESC"
 _LETTERS: Final = "SELECT seq, dead_at FROM deadletter.letters WHERE"
 _MARKS: Final = "SELECT letter AS seq, dead_at FROM deadletter.letter_marks WHERE"
@@ -202,6 +210,12 @@ class Window(Struct, frozen=True, kw_only=True):
     in_order: bool = True  # False: it takes sorting all of it to get the newest
     exact: bool = False  # it holds what was asked for and nothing else
 
+    @property
+    def attribute(self) -> str:
+        """Return the column that its arms begin with; `true` for every letter."""
+        found = _LEADING.match(self.arms[0][0])
+        return "true" if found is None else found[1]
+
     def places(
         self, *, start: Place | None, end: Place | None = None, in_order: bool = True
     ) -> Sql:
@@ -215,9 +229,14 @@ class Window(Struct, frozen=True, kw_only=True):
         if end is not None:
             within += f" AND (dead_at, {number}) >= (?, ?)"
             limits += end
-        text = " UNION ALL ".join(f"({self.select} {where} AND {within})" for where, _ in self.arms)
+        order = _NEWEST_FIRST if in_order else ""
+        arms = [f"{self.select} {where} AND {within} {order}" for where, _ in self.arms]
         values = [value for _, some in self.arms for value in (*some, *limits)]
-        return f"{text} {_NEWEST_FIRST if in_order else ''}", values
+        if len(arms) == 1:
+            return arms[0], values
+        # Each arm is put in order as well: the server merges those that are.
+        text = " UNION ALL ".join(f"({arm})" for arm in arms)
+        return f"{text} {order}", values
 
 
 def windows(conjuncts: Iterable[Node], now: datetime) -> list[Window]:
@@ -253,15 +272,18 @@ async def narrowest(
     """The window with the fewest letters; none is counted far beyond `most`."""
     if len(candidates) == 1:
         return candidates[0]
-    # Of several large ones, the state of a letter tells the least about it.
-    ordered = sorted(candidates, key=lambda one: one.select is _MARKS)
-    sizes = [
-        (await size(connection, window, start=start, most=most + 1), window) for window in ordered
-    ]
-    return min(
-        ((n, window) for n, window in sizes if window.in_order or n <= MOST_SORTED),
-        key=lambda one: one[0],
-    )[1]
+    best: Window | None = None
+    fewest = most + 1
+    for window in sorted(candidates, key=lambda one: _ORDER.index(one.attribute)):
+        n = await size(connection, window, start=start, most=fewest)
+        if not window.in_order and n > MOST_SORTED:
+            continue
+        if best is None or n < fewest:
+            best, fewest = window, n
+        if fewest <= _FEW:
+            break
+    assert best is not None, "some window is in order"
+    return best
 
 
 async def size(
