@@ -119,3 +119,16 @@ async def test_limited_callers_do_not_read_of_searches_in_the_audit(
     seen = await guarded_api.get("/api/v1/audit", headers=await caller(Role.READER, "mails"))
 
     assert seen.json()["entries"] == []
+
+
+async def test_the_audit_masks_what_readers_do_not_see(
+    guarded_api: Api, guarded: ServerContext, caller: Caller
+) -> None:
+    ada = await caller(Role.OPERATOR, name="ada")
+    await save(guarded_api, "secret", "body.password:hunter2", headers=ada)
+    await guarded_api.delete(f"{HERE}/secret", headers=ada)
+
+    seen = await guarded_api.get("/api/v1/audit", headers=await caller(Role.READER))
+
+    assert [one["action"] for one in seen.json()["entries"]] == ["save-search", "delete-search"]
+    assert "hunter2" not in seen.text

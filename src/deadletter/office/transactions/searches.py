@@ -4,6 +4,7 @@ from datetime import datetime
 
 from deadletter.core.audit import act
 from deadletter.core.letter import By
+from deadletter.core.redact import redact
 from deadletter.core.saved_search import SavedSearch, check_deleting, check_saving
 
 from .operations import LetterOperations
@@ -24,8 +25,7 @@ async def save(
     if old is not None and old.query == search.query:
         return old  # somebody asked twice
     await store.put_search(search)
-    entry = act("save-search", _target(search.name), by, at=now, detail=search.query)
-    await store.append_audit([entry])
+    await _record(store, "save-search", search, by, now)
     return search
 
 
@@ -35,11 +35,13 @@ async def delete(
     """Delete a search and return it. Raises NotFound if it is not there, or not theirs."""
     old = check_deleting(name, await store.find_searches(), owner=owner)
     await store.delete_search(name)
-    entry = act("delete-search", _target(name), by, at=now, detail=old.query)
-    await store.append_audit([entry])
+    await _record(store, "delete-search", old, by, now)
     return old
 
 
-def _target(name: str) -> str:
-    """Return the target of an entry, which must not look like a mailbox or letter."""
-    return f"search:{name}"
+async def _record(
+    store: LetterOperations, action: str, search: SavedSearch, by: By, now: datetime
+) -> None:
+    # The target must not look like a mailbox or letter, and readers see all of the audit.
+    target, detail = f"search:{search.name}", redact(search.query)
+    await store.append_audit([act(action, target, by, at=now, detail=detail)])
