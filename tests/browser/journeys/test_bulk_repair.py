@@ -8,16 +8,15 @@ from browser.journeys.acting import LONG, arrive, audit_of, notice, send, tab_to
 from browser.places import Place
 from servers.fixtures import needing_postgresql
 
-
-@pytest.fixture(params=["sqlite", needing_postgresql()])
-def office_url(request: pytest.FixtureRequest, office_url: str) -> str:
-    if request.param == "sqlite":
-        return office_url
-    return str(request.getfixturevalue("postgresql_url"))
-
-
 BROKEN = 9
 OTHERS = 3
+
+
+@pytest.fixture
+def office_url(request: pytest.FixtureRequest, office_url: str) -> str:
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return office_url
+    return str(request.getfixturevalue("postgresql_url"))
 
 
 async def broken_orders(desk: Place) -> str:
@@ -52,6 +51,7 @@ async def amounts(desk: Place) -> list[object]:
     return sorted((one["amount"] for one in found), key=str)
 
 
+@pytest.mark.parametrize("office_url", ["sqlite", needing_postgresql()], indirect=True)
 async def test_bulk_repair(desk: Place, visit: Visit) -> None:
     letter = await broken_orders(desk)
     page = await visit(desk.server, f"/letters/{letter}/edit")

@@ -108,6 +108,7 @@ async def test_a_repair_is_looked_at_made_and_sent_back(
     assert campaign.reason == "repaired: the shop sent lower case"
     assert campaign.plan is not None
     assert campaign.plan.total == 2
+    assert (campaign.query, campaign.care.canary, campaign.care.ramp) == ("source:orders", 10, True)
     again = await browser.get(path)
     assert any(link.endswith(campaign.id) for link in again.links)
 

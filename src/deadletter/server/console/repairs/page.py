@@ -126,6 +126,7 @@ class RepairPage(Struct, frozen=True, kw_only=True):
     done: int
     told: str  # what was done
     replay_path: str
+    undo: str  # the path that takes it back, if it went on in the background
     reason: str
     knows_handlers: bool
     approval: str
@@ -234,12 +235,18 @@ async def load_repair(context: ServerContext, repair: Repair, samples: int) -> R
         done=len(repair.done),
         told=left(result.skipped) if result is not None else "",
         replay_path=path_to("replays", repair.replay) if repair.replay else "",
+        undo=_undo(repair),
         reason=repair.reason,
         knows_handlers=context.office.repairs.checks_types,
         approval=f"Replays of more than {limit:,} letters need a second person; a repair does not."
         if limit
         else "",
     )
+
+
+def _undo(repair: Repair) -> str:
+    notice = None if repair.applying is None else repair.applying.notice
+    return "" if notice is None else notice.undo
 
 
 def left(skipped: dict[str, int]) -> str:

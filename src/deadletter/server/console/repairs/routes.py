@@ -26,6 +26,7 @@ from deadletter.server.console.letters.act_routes import actor_of
 from deadletter.server.console.notices import Notice
 from deadletter.server.console.pages import About, done, path_to, redirect, render_page, render_part
 from deadletter.server.console.problems import sentence
+from deadletter.server.console.replays.care_form import CareForm
 from deadletter.server.context import Here, Who
 from deadletter.server.search import Id, Searches
 
@@ -174,7 +175,9 @@ async def replay_repaired(
         raise Conflict("no letter was repaired yet: there is nothing to replay")
     if not repair.replay:
         wanted = ReplayRequest(
-            chosen=Chosen(tuple(repair.done), ""), by=who.by(f"repaired: {repair.reason}"[:4_000])
+            chosen=Chosen(tuple(repair.done), repair.query),
+            by=who.by(f"repaired: {repair.reason}"[:1_000]),
+            care=CareForm().care(),
         )
         campaign = await replay_acts.freeze(context, who, sender, wanted)
         repair.replay = campaign.id
