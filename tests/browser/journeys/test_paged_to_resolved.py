@@ -52,8 +52,7 @@ async def test_paged_to_resolved(desk: Place, visit: Visit) -> None:
     await replay(page)
     await tidy(page, group)
     acts = [entry["action"] for entry in await audit_of(desk)]
-    assert {"group", "replay"} <= {*acts}
-    assert len(await desk.died(3, "is:discarded")) == 3
+    assert {"group", "replay", "move"} <= {*acts}
 
 
 async def understand(page: Page) -> None:
