@@ -9,9 +9,8 @@ from browser.places import Place
 
 async def test_nothing_typed_is_lost_when_a_session_ends(desk: Place, visit: Visit) -> None:
     page, token = await _discarding(desk, visit)
-    await end_sessions(desk)
-
     with watch_of(page).allowing("401"):
+        await end_sessions(desk)
         await dialog(page).get_by_role("button", name="Discard").click()
         door = page.get_by_role("dialog", name="Sign in to go on")
         await door.get_by_label("Token").fill("wrong")
@@ -32,9 +31,8 @@ async def test_nothing_typed_is_lost_when_a_session_ends(desk: Place, visit: Vis
 
 async def test_a_page_of_somebody_else_is_loaded_anew(desk: Place, visit: Visit) -> None:
     page, _ = await _discarding(desk, visit)
-    await end_sessions(desk)
-
     with watch_of(page).allowing("401"):
+        await end_sessions(desk)
         await dialog(page).get_by_role("button", name="Discard").click()
         door = page.get_by_role("dialog", name="Sign in to go on")
         await door.get_by_label("Token").fill(desk.server.first_token)

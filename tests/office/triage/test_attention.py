@@ -79,6 +79,7 @@ PARTS: dict[NeedKind, dict[str, Any]] = {
     },
     NeedKind.BRAKE: {"outages": [outage()]},
     NeedKind.LOOP: {"problems": [Problem("replays", "no answer")]},
+    NeedKind.INTAKE: {"problems": [Problem("old", "no permission", is_intake=True)]},
     NeedKind.APPROVAL: {"approvals": [campaign(CampaignState.PLANNED)]},
     NeedKind.NEW: {"groups": [group()]},
     NeedKind.GROWING: {"groups": [group(GroupStatus.ONGOING)], "grown": {"1-a": 100}},
@@ -97,6 +98,7 @@ TEXTS = {
     " again, where 10% may",
     NeedKind.BRAKE: "mails has been stopped for 12 min (systemic): everything fails",
     NeedKind.LOOP: "replays: no answer",
+    NeedKind.INTAKE: "The intake old: no permission",
     NeedKind.APPROVAL: "anna wants to send 12 letters back: the bank is back",
     NeedKind.NEW: "KeyError 'vat_rate' in orders is new: 3 open",
     NeedKind.GROWING: "KeyError 'vat_rate' in orders grows: 100 deaths within 5 min",
@@ -119,6 +121,7 @@ def test_each_kind_has_one_sentence_and_a_target(kind: NeedKind) -> None:
     targets = {
         NeedKind.BRAKE: "mails",
         NeedKind.LOOP: "replays",
+        NeedKind.INTAKE: "old",
         NeedKind.QUARANTINED: "is:quarantined source:orders",
         NeedKind.UNREVIEWED: "is:pending source:orders",
         NeedKind.UNSETTLED: "is:replaying source:orders",

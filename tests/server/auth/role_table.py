@@ -124,7 +124,7 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/sign-in/callback"): None,
     ("POST", "/sign-out"): READER,
     ("POST", "/undo/{key}"): OPERATOR,
-    # Pages of the console: groups.
+    # Pages about groups
     ("GET", "/groups"): READER,
     ("GET", "/groups/{fp}"): READER,
     ("GET", "/groups/dialog"): OPERATOR,
@@ -135,7 +135,7 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/groups/{fp}/merge"): OPERATOR,
     ("POST", "/groups/{fp}/split"): OPERATOR,
     ("POST", "/groups/{fp}/undo"): OPERATOR,
-    # Pages of the console: letters.
+    # Pages about letters
     ("GET", "/letters"): READER,
     ("GET", "/letters/sheet"): READER,
     ("GET", "/letters/dialog"): READER,
@@ -152,7 +152,7 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/searches/save"): OPERATOR,
     ("POST", "/searches/delete"): OPERATOR,
     ("GET", "/palette"): READER,
-    # Pages of the console: letter.
+    # Pages about letter
     ("GET", "/letters/{id}"): READER,
     ("GET", "/letters/{id}/older"): READER,
     ("GET", "/letters/{id}/newer"): READER,
@@ -172,15 +172,15 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
             ("GET", f"/letters/{{id}}/{verb.name}/dialog"),
         )
     },
-    # Pages of the console: replays.
-    # console: repairs
+    # Pages about replays
+    # Pages about repairs
     ("GET", "/repairs/new"): OPERATOR,
     ("POST", "/repairs"): OPERATOR,
     ("GET", "/repairs/{key}"): OPERATOR,
     ("POST", "/repairs/{key}"): OPERATOR,
     ("POST", "/repairs/{key}/replay"): OPERATOR,
     ("GET", "/letters/{id}/repair-offer"): OPERATOR,
-    # console: replays
+    # Pages about replays
     ("GET", "/replays"): READER,
     ("GET", "/replays/{name}/sheet"): READER,
     ("POST", "/replays"): OPERATOR,
@@ -192,11 +192,11 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/replays/{name}/pause"): OPERATOR,
     ("POST", "/replays/{name}/resume"): OPERATOR,
     ("POST", "/replays/{name}/cancel"): OPERATOR,
-    # Pages of the console: overview, audit, report.
+    # Pages about overview, audit, report
     ("GET", "/badges"): READER,
     ("GET", "/audit"): READER,
     ("GET", "/report"): READER,
-    # Pages of the console: mailboxes, lent queues, intake.
+    # Pages about mailboxes, lent queues, intake
     ("GET", "/queues"): READER,
     ("GET", "/queues/{name}"): READER,
     ("GET", "/queue/dialog"): OPERATOR,
@@ -219,7 +219,7 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/intake/{name}/take"): OPERATOR,
     ("POST", "/intake/{name}/follow"): OPERATOR,
     ("POST", "/intake/{name}/stop"): OPERATOR,
-    # Pages of the console: access, system.
+    # Pages about access, system
     ("GET", "/access"): ADMIN,
     ("GET", "/tokens/dialog"): ADMIN,
     ("POST", "/tokens"): ADMIN,

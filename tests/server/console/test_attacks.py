@@ -19,6 +19,8 @@ from deadletter.server.context import ServerContext
 from office.making import make_letter
 from server.console.conftest import Browser, SignedIn
 
+pytestmark = pytest.mark.slow  # every attack on every route
+
 _PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
 HERE: Final = "http://dlq.example"
 FORM: Final = {"content-type": "application/x-www-form-urlencoded"}

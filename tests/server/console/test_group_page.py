@@ -273,6 +273,16 @@ async def test_letters_of_the_group_are_listed_newest_first(
     assert page.link("Compare two c") == f"/letters/{ids[2]}/compare?with={ids[0]}"
 
 
+async def test_long_ids_of_messages_show_both_ends(
+    browser: Browser, context: ServerContext
+) -> None:
+    await keep(context.store, "2-a", message_id="01a1f23f-7306-77d9-98fd-0123456789ab")
+
+    row = (await browser.get("/groups/2-a")).find(id="letters").find("a", class_="row")
+
+    assert row.text == "01a1f23f-73…23456789ab"
+
+
 async def test_replays_of_the_group_are_listed(browser: Browser, context: ServerContext) -> None:
     await keep(context.store, "2-a", 2)
     await keep(context.store, "2-abc")

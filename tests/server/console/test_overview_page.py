@@ -10,13 +10,16 @@ from typing import Any, get_args
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from msgspec import structs
 
 from deadletter.core.access import Identity, Role
 from deadletter.core.errors import Unavailable
+from deadletter.core.intakes import IntakeState, IntakeStatus
 from deadletter.core.letter import By, GroupStatus
 from deadletter.core.query import parse
 from deadletter.office.triage.attention import Need, NeedKind
 from deadletter.ports import QueueInfo
+from deadletter.server.acting.office_views import needs_for
 from deadletter.server.auth.authenticator import LOCAL
 from deadletter.server.console.fresh import Fresh
 from deadletter.server.console.notices import Notice
@@ -28,6 +31,31 @@ from deadletter.testing.fakes import FakeClock
 from server.console.overview_rig import KEY_ERROR, TIMEOUT, fill, opened, text_of
 
 PARTS = get_args(Part)
+
+
+async def test_an_intake_in_trouble_needs_somebody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stuck(context: ServerContext, who: Identity) -> Sequence[IntakeStatus]:
+        return () if who.sources else (broken, structs.replace(broken, name="fine", trouble=""))
+
+    broken = IntakeStatus(
+        name="old",
+        server="rabbit",
+        address="amqp://rabbit",
+        place="orders.dead",
+        state=IntakeState.FOLLOWING,
+        trouble="the queue does not exist",
+    )
+    monkeypatch.setattr("deadletter.server.acting.office_views.list_intakes", stuck)
+    async with opened(tmp_path) as office:
+        (need,) = await needs_for(office.context, LOCAL)
+        limited = structs.replace(LOCAL, sources=("orders",))
+        theirs = await needs_for(office.context, limited)
+
+    assert (need.kind, need.text) == (NeedKind.INTAKE, "The intake old: the queue does not exist")
+    assert need_path(need) == "/intake"
+    assert theirs == []
 
 
 async def test_what_needs_somebody_comes_first_each_with_its_link(tmp_path: Path) -> None:

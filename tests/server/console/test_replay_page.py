@@ -2,6 +2,7 @@
 
 import csv
 import io
+from urllib.parse import quote
 
 import pytest
 
@@ -106,6 +107,23 @@ async def test_a_replay_that_stopped_by_itself_says_why_and_what_to_do(
     assert f"/replays/new?q=is%3Aopen%20group%3A{group}" in page
     assert '<li class="halted">' in page
     assert "Go on…" in page
+    assert "plan the others" not in page  # another error: it cannot be told which would have it
+
+
+async def test_groups_that_fail_as_before_can_be_left_out(
+    web: Web, running: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deadletter.office.aftermath.has_same_error", lambda *_: True)
+    head = await _newest(web)
+    await web.fail(running, head.error_type, head.fingerprint)
+    await web.reaches(running, "paused")
+
+    page = await web.text(running)
+
+    group = (await _newest(web)).fingerprint
+    assert "2 · the same error" in page
+    query = quote(f"is:pending source:orders !group:{group}", safe="")
+    assert f'<a href="/replays/new?q={query}">plan the others</a>' in page
 
 
 async def _newest(web: Web) -> LetterHead:

@@ -31,6 +31,7 @@ class NeedKind(StrEnum):
     HALTED = "halted"  # a replay stopped by itself
     BRAKE = "brake"  # workers of a mailbox stopped receiving
     LOOP = "loop"  # the server or one of its loops has a problem
+    INTAKE = "intake"  # letters of another system are not taken in
     APPROVAL = "approval"  # a replay waits for somebody else to agree
     NEW = "new"  # a group that nobody has looked at
     GROWING = "growing"  # many deaths in a short time
@@ -63,11 +64,12 @@ class Need(Struct, frozen=True, kw_only=True):
 
 
 class Problem(Struct, frozen=True):
-    """A loop or part of the server, and its problem."""
+    """A loop or part of the server, or an intake by its name, and its problem."""
 
     name: str
     text: str
     since: datetime | None = None
+    is_intake: bool = False
 
 
 class Scene(Struct, frozen=True, kw_only=True):
@@ -221,7 +223,10 @@ def unworked_text(queue: QueueInfo, now: datetime) -> str:
 
 def _problem(problem: Problem) -> Need:
     text = f"{_name(problem.name)}: {_text(problem.text)}"
-    return Need(kind=NeedKind.LOOP, text=text, target=problem.name, since=problem.since)
+    if problem.is_intake:
+        text = f"The intake {text}"
+    kind = NeedKind.INTAKE if problem.is_intake else NeedKind.LOOP
+    return Need(kind=kind, text=text, target=problem.name, since=problem.since)
 
 
 def _quarantined(counts: Mapping[str, Mapping[State, int]]) -> Iterator[Need]:

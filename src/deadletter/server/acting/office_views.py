@@ -21,6 +21,8 @@ from deadletter.office.triage.attention import Need, Problem
 from deadletter.office.triage.shift_report import LONGEST, ShiftReport
 from deadletter.server.context import ServerContext
 
+from .intake_acts import list_intakes
+
 LAST: Final = 2**53  # the largest integer that every JSON reader supports
 STEP: Final = 500  # entries of one query
 STEPS: Final = 40  # queries of one request
@@ -190,7 +192,13 @@ def owner_of(who: Identity) -> str | None:
 def _problems(context: ServerContext, who: Identity) -> tuple[Problem, ...]:
     if who.sources:
         return ()
-    return tuple(Problem(one.loop, one.reason) for one in context.complaints())
+    loops = [Problem(one.loop, one.reason) for one in context.complaints()]
+    intakes = [
+        Problem(one.name, one.trouble, one.trouble_since, is_intake=True)
+        for one in list_intakes(context, who)
+        if one.trouble
+    ]
+    return (*loops, *intakes)
 
 
 async def _entries_since(

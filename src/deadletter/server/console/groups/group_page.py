@@ -38,6 +38,7 @@ COUNTED_AT_ONCE: Final = 500
 LETTERS: Final = 8
 """The newest letters that are shown."""
 _ACTS: Final = 12
+_ID: Final = 22  # characters of the id of a message
 _RULES: Final = 20
 _NOTE: Final = 2_000  # characters
 _TEXT: Final = 700
@@ -468,13 +469,18 @@ def _row(head: LetterHead) -> LetterRow:
         id=head.id,
         path=path_to("letters", head.id, **{"in": show(term(head.fingerprint))}),
         state=head.state.value,
-        message=cut(head.message_id, 60),
+        message=_short(head.message_id),
         key=cut(head.key or "", 60),
         version=cut(head.version, 60),
         attempts=head.attempts,
         replays=head.replays,
         dead_at=head.dead_at,
     )
+
+
+def _short(name: str) -> str:
+    """Return both ends of a long id: those of one hour often begin alike."""
+    return name if len(name) <= _ID else f"{name[: _ID // 2]}…{name[1 - _ID // 2 :]}"
 
 
 async def load_acts(context: ServerContext, who: Identity, group: Group) -> tuple[AuditEntry, ...]:

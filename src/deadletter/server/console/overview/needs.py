@@ -19,6 +19,7 @@ _LOOKS: Final[dict[NeedKind, Look]] = {
     NeedKind.HALTED: ("octagon-alert", "red", "halted", "See why"),
     NeedKind.BRAKE: ("circle-pause", "amber", "brake", "Mailbox"),
     NeedKind.LOOP: ("circle-alert", "red", "trouble", "System"),
+    NeedKind.INTAKE: ("download", "red", "intake", "Intake"),
     NeedKind.APPROVAL: ("list-checks", "violet", "approval", "Review"),
     NeedKind.NEW: ("circle-alert", "red", "new", "Look"),
     NeedKind.GROWING: ("chart-line", "amber", "growing", "Look"),
@@ -86,4 +87,6 @@ def need_path(need: Need) -> str:
         return path_to("replays", need.target)
     if need.kind in _OF_MAILBOXES:
         return path_to("queues", need.target)
+    if need.kind is NeedKind.INTAKE:
+        return "/intake"
     return "/system" if need.kind is NeedKind.LOOP else path_to("groups", need.target)

@@ -20,8 +20,12 @@ from deadletter.core.campaign import (
     Verdict,
     size_of,
 )
+from deadletter.core.errors import QueryError
 from deadletter.core.letter import LetterHead
-from deadletter.core.query.ast import Op, Term
+from deadletter.core.query import first_word, parse
+from deadletter.core.query.ast import All, Not, Op, Term
+from deadletter.core.query.fields import literal
+from deadletter.core.query.parse import show
 from deadletter.core.text import many
 from deadletter.office.aftermath import Aftermath
 from deadletter.office.approval import is_same_person, needs_approval
@@ -124,6 +128,7 @@ class ReplayPageValue(Struct, frozen=True, kw_only=True):
     in_order: str = ""
     go_on: str = ""  # what the button says that continues it
     again: str = ""  # the path that plans the failed ones again
+    others: str = ""  # the path that plans the rest without the groups that failed again
     group: str = ""
     outcomes: tuple[OutcomeRow, ...] = ()
     shown: str = "all"
@@ -164,9 +169,25 @@ async def load_replay(
             groups = ",".join(dict.fromkeys(one.fingerprint for one in aftermath.causes))
             query = f"is:open group:[{groups}]" if "," in groups else f"is:open group:{groups}"
             fields["again"] = path_to("replays", "new", q=query)
+            if progress.left and not page.group:
+                same = [one.fingerprint for one in aftermath.causes if one.is_same]
+                fields["others"] = _without(campaign.query, same)
     if part in {None, "outcomes"}:
         fields |= await _outcomes(context, who, page, shown, after)
     return _with(page, fields)
+
+
+def _without(query: str, groups: Sequence[str]) -> str:
+    """Return the path of a plan of the same search without some groups; empty if there is none."""
+    try:
+        node = parse(query)
+    except QueryError:  # its letters were chosen one by one
+        return ""
+    if not groups or first_word(node) is not None:
+        return ""
+    left_out = Not(Term("group", Op.IS, tuple(literal(name) for name in dict.fromkeys(groups))))
+    terms = node.terms if isinstance(node, All) else (node,)
+    return path_to("replays", "new", q=show(All((*terms, left_out))))
 
 
 def _with(page: ReplayPageValue, fields: dict[str, object]) -> ReplayPageValue:
