@@ -99,7 +99,7 @@ async def _decide(first: httpx.AsyncClient, other: httpx.AsyncClient) -> None:
         (first, "invoices", "close", "billed by hand"),
         (other, "payments", "discard", "paid in the shop"),
     ):
-        asked = {"query": f"source:{source} is:pending", "limit": 8}
+        asked = {"query": f"source:{source} is:pending", "limit": "8"}
         ids = [head["id"] for head in (await _ok(first.get("/letters", params=asked)))["heads"]]
         await _ok(person.post(f"/letters/{verb}", json={"ids": ids, "reason": reason}))
         await _ok(person.post("/letters/notes", json={"ids": ids[:2], "text": "see ticket 4711"}))
@@ -137,8 +137,13 @@ async def _lend(api: httpx.AsyncClient) -> None:
         ("queue.produce", {"queue_name": "jobs", "request_timeout": "5s", "items": items}),
     ):
         await _ok(api.post(f"{base}/{call}", json=wish))
-    wish = {"queue_name": "jobs", "client_id": "worker-1", "batch_size": 4, "request_timeout": "5s"}
-    leased = await _ok(api.post(f"{base}/queue.lease", json=wish))
+    lease = {
+        "queue_name": "jobs",
+        "client_id": "worker-1",
+        "batch_size": 4,
+        "request_timeout": "5s",
+    }
+    leased = await _ok(api.post(f"{base}/queue.lease", json=lease))
     dead = [{"id": one["id"], "dead": True} for one in leased["items"][:2]]
     place = {"queue_name": "jobs", "partition": leased.get("partition", 0)}
     await _ok(api.post(f"{base}/queue.retry", json={**place, "items": dead}))

@@ -103,7 +103,7 @@ async def _addresses(api: httpx.AsyncClient) -> dict[str, str]:
     group = next(one["fingerprint"] for one in groups if one["error_type"] == RATE[0])
     replays = (await api.get("/replays")).json()["replays"]
     replay = next(one["id"] for one in replays if one["state"] == "done")
-    asked = {"query": "is:replayed", "limit": 1}
+    asked = {"query": "is:replayed", "limit": "1"}
     letter = (await api.get("/letters", params=asked)).json()["heads"][0]["id"]
     paths = ("/", f"/groups/{group}", f"/replays/{replay}", f"/letters/{letter}")
     return dict(zip(SHOWN, paths, strict=True))

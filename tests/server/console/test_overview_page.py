@@ -83,6 +83,15 @@ def test_every_need_leads_somewhere() -> None:
     assert need_path(needs[1]) == "/replays/a%2Fb"
 
 
+async def test_a_young_office_is_shown_in_a_span_of_its_age(tmp_path: Path) -> None:
+    async with opened(tmp_path) as office:
+        await fill(office.context)
+        text = (await office.get("/")).text
+
+    assert "Deaths per 5 minutes, last 1h: 7 deaths" in text
+    assert re.search(r'href="/\?span=1h&amp;by=group" aria-current="page"', text)
+
+
 async def test_deaths_are_charted_with_marks_and_as_a_table(tmp_path: Path) -> None:
     async with opened(tmp_path) as office:
         await fill(office.context)

@@ -120,12 +120,18 @@ async def first_span(sight: Sight) -> Span:
     """Return the span that is shown first: a day, or less in an office that is younger."""
     if not sight.context.store.features.counts_deaths:
         return Span.DAY
-    length, step, _ = _SPANS[Span.MONTH]
-    chart = await sight.chart(length, step, By.NONE)
-    if not chart.counts:
+    if not (age := await _age(sight, Span.MONTH)) or age > _SPANS[Span.SHIFT][0]:
         return Span.DAY
-    age = sight.context.clock.now() - min(count.at for count in chart.counts)
-    return next((one for one in (Span.HOUR, Span.SHIFT) if age <= _SPANS[one][0]), Span.DAY)
+    age = await _age(sight, Span.SHIFT)  # in smaller steps
+    return Span.HOUR if age and age <= _SPANS[Span.HOUR][0] else Span.SHIFT
+
+
+async def _age(sight: Sight, span: Span) -> timedelta | None:
+    """Return how old the first step with a death in a span is."""
+    length, step, _ = _SPANS[span]
+    chart = await sight.chart(length, step, By.NONE)
+    first = min((count.at for count in chart.counts), default=None)
+    return None if first is None else sight.context.clock.now() - first
 
 
 async def load_deaths(sight: Sight, span: Span, by: By) -> Deaths:

@@ -2,7 +2,7 @@
  * A chart on which one chooses a span: by dragging, or with its two handles and the keys.
  * The span goes into the fields below the chart, whose form asks the server what it holds.
  */
-const SVG = "http://www.w3.org/2000/svg";
+const SVG = document.querySelector("svg").namespaceURI; // of the icons
 const DRAG = 4; // pixels from which a press is a drag
 const [TOP, HEIGHT] = [18, 132]; // of the plot, as the server draws it
 
