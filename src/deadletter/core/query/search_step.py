@@ -190,8 +190,9 @@ def names_step(query: Node, *, limit: int, start: P | None, meter: Meter) -> Nam
     """
     found: list[tuple[P, str, bool]] = []
     at, left = start, meter.budget.letters
+    reach = max(_SHORTEST, limit + 1)  # most searches find nearly all that they look at
     while True:
-        depth = min(_stretch(query), left)
+        depth = min(_stretch(query), left, reach)
         end: P | None = yield Bottom(at, depth)
         found += yield Named(at, end, limit + 1 - len(found))
         if not all(is_sure for _, _, is_sure in found):
@@ -201,7 +202,7 @@ def names_step(query: Node, *, limit: int, start: P | None, meter: Meter) -> Nam
             return FoundNames(ids, found[limit - 1][0])
         if end is None:
             return FoundNames(ids, None)
-        at, left = end, left - depth
+        at, left, reach = end, left - depth, reach * 2
         if left <= 0 or meter.is_spent:
             return FoundNames(ids, at)
 
