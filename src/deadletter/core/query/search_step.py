@@ -87,6 +87,7 @@ CUT: Final = LOOK + 1
 """The bytes of a body to read: one more than any search looks at."""
 _STRETCH: Final = 50_000  # heads passed over at once, divided by their weight
 _SHORTEST: Final = 50
+_AHEAD: Final = 4  # times as many letters as are wanted are passed over first, then more
 
 
 class Bottom(Struct, Generic[P], frozen=True):
@@ -158,8 +159,9 @@ def search_step(
     judging = _opening if needs_contents(query) else _looking
     fulfils = matcher(query, now=now)
     at, left = start, meter.budget.letters
+    reach = max(_SHORTEST, _AHEAD * limit)
     while True:
-        depth = min(_stretch(query), left)
+        depth = min(_stretch(query), left, reach)
         end: P | None = None if exact else (yield Bottom(at, depth))
         is_through = False
         while not is_through:
@@ -177,7 +179,7 @@ def search_step(
                         return Found(hits, at)
         if end is None:
             return Found(hits, None)
-        at, left = end, left - depth
+        at, left, reach = end, left - depth, reach * 2
         if left <= 0 or meter.is_spent:
             return Found(hits, at)
 
