@@ -87,6 +87,7 @@ CUT: Final = LOOK + 1
 """The bytes of a body to read: one more than any search looks at."""
 _STRETCH: Final = 50_000  # heads passed over at once, divided by their weight
 _SHORTEST: Final = 50
+_AHEAD: Final = 4  # times as many letters as are wanted are passed over first, then more
 
 
 class Bottom(Struct, Generic[P], frozen=True):
@@ -158,8 +159,9 @@ def search_step(
     judging = _opening if needs_contents(query) else _looking
     fulfils = matcher(query, now=now)
     at, left = start, meter.budget.letters
+    reach = max(_SHORTEST, _AHEAD * limit)
     while True:
-        depth = min(_stretch(query), left)
+        depth = min(_stretch(query), left, reach)
         end: P | None = None if exact else (yield Bottom(at, depth))
         is_through = False
         while not is_through:
@@ -177,7 +179,7 @@ def search_step(
                         return Found(hits, at)
         if end is None:
             return Found(hits, None)
-        at, left = end, left - depth
+        at, left, reach = end, left - depth, reach * 2
         if left <= 0 or meter.is_spent:
             return Found(hits, at)
 
@@ -190,8 +192,9 @@ def names_step(query: Node, *, limit: int, start: P | None, meter: Meter) -> Nam
     """
     found: list[tuple[P, str, bool]] = []
     at, left = start, meter.budget.letters
+    reach = max(_SHORTEST, limit + 1)  # most searches find nearly all that they look at
     while True:
-        depth = min(_stretch(query), left)
+        depth = min(_stretch(query), left, reach)
         end: P | None = yield Bottom(at, depth)
         found += yield Named(at, end, limit + 1 - len(found))
         if not all(is_sure for _, _, is_sure in found):
@@ -201,7 +204,7 @@ def names_step(query: Node, *, limit: int, start: P | None, meter: Meter) -> Nam
             return FoundNames(ids, found[limit - 1][0])
         if end is None:
             return FoundNames(ids, None)
-        at, left = end, left - depth
+        at, left, reach = end, left - depth, reach * 2
         if left <= 0 or meter.is_spent:
             return FoundNames(ids, at)
 

@@ -434,7 +434,8 @@ async def find_ids(
         found = None
         if not is_costly(query):
             start = None if after is None else place(after)
-            reading = await _reading(connection, query, start, now, meter.budget.letters)
+            most = max(limit, MOST_SORTED)
+            reading = await _reading(connection, query, start, now, most)
             step = names_step(query, limit=limit, start=start, meter=meter)
             found = await _run_names(step, reading)
         if found is None:

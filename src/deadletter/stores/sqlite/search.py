@@ -509,7 +509,8 @@ def find_ids(
     if others or not window.exact or needs_contents(query):
         found = None
         if not is_costly(query):
-            reading = _reading(connection, query, start, now, meter.budget.letters)
+            most = max(limit, MOST_SORTED)
+            reading = _reading(connection, query, start, now, most)
             found = _run(names_step(query, limit=limit, start=start, meter=meter), reading)
         if found is None:
             page = find(connection, query, limit=limit, after=after, now=now, meter=meter)

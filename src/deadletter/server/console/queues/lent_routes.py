@@ -7,7 +7,7 @@ from litestar.params import PathParameter, QueryParameter
 from msgspec import Struct
 
 from deadletter.core.access import Identity, Role
-from deadletter.core.errors import ConfigError
+from deadletter.core.errors import ConfigError, NotFound
 from deadletter.core.text import many
 from deadletter.core.topology import MAX_NAME
 from deadletter.queue_server import wire
@@ -148,7 +148,9 @@ async def _dialog(
     context: ServerContext, who: Identity, act: str, name: str, *, partition: int, id: str
 ) -> LentDialog:
     items = context.items
-    if items is None or (name and not who.sees(name)) or (act != "create" and not name):
+    if items is None:
+        raise NotFound("this office lends no queues: SQLite, PostgreSQL and memory do")
+    if (name and not who.sees(name)) or (act != "create" and not name):
         raise queue_not_found(name)
     seen = [one for one in await all_queues(items) if who.sees(one.name)]
     others = tuple(one.name for one in seen if one.name != name and not one.dead_queue)
