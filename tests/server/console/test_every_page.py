@@ -34,8 +34,12 @@ from servers.fixtures import needing_mongodb, needing_postgresql
 MOST: Final = 400  # addresses of one walk
 _PARAMETERS: Final = re.compile(r"\{\w+:(\w+)\}")
 ELSEWHERE: Final = {
+    "/letters/{id:str}/repair-offer": "is there after an edit",
+    "/repairs/{key:str}": "is there after a repair was planned",
     "": "files and the API",
     "/letters/sheet": "a file",
+    "/replays/{name:str}/sheet": "a file",
+    "/sign-in/again": "needs access to be on",
     "/letters/{id:str}/contents/revealed": "leads back",
     "/letters/{id:str}/older": "leads to another letter",
     "/letters/{id:str}/newer": "leads to another letter",
@@ -136,7 +140,7 @@ async def addresses(browser: Browser, context: ServerContext) -> dict[str, list[
         "/queue/dialog": ["/queue/dialog?act=create"],
         "/lent": ["/lent"],
         "/intake": ["/intake"],
-        "/searches/dialog": ["/searches/dialog?q=is:open&kind=letters"],
+        "/searches/dialog": ["/searches/dialog?q=is:open"],
         "/repairs/new": ["/repairs/new?q=is:open"],
         "/access": ["/access"],
         "/system": ["/system", *(f"/system?part={part}" for part in ("health", "verify"))],
