@@ -86,7 +86,7 @@ async def test_scripts_get_the_next_slice_alone(browser: Browser, context: Serve
 
     part = await browser.part(more["hx-get"])
 
-    assert part.find(class_="lines").all(class_="code")
+    assert part.find(class_="contents").all(class_="code")
     assert part.all("h2") == []
 
 

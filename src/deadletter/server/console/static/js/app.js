@@ -14,7 +14,6 @@ import "./preferences.js";
 import "./replays.js";
 import "./rows.js";
 import "./search.js";
-import "./session.js";
 import "./sign_in.js";
 import "./times.js";
 
