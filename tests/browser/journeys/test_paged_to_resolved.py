@@ -105,7 +105,7 @@ async def replay(page: Page) -> None:
     await send(page, "Send the first 10")  # 11
     await expect(page.locator(".ladder")).to_contain_text("10", timeout=LONG)  # 12
     await told(page, "118")
-    await expect(page.locator(".key .handled")).to_contain_text("118", timeout=LONG)  # 13
+    await expect(page.locator(".counts .handled")).to_contain_text("118", timeout=LONG)  # 13
 
 
 async def tidy(page: Page, group: str) -> None:
@@ -174,7 +174,7 @@ async def test_it_can_be_done_with_the_keyboard_alone(desk: Place, visit: Visit)
     await enter(page, "Send the first 10")
     await tab_to(page, dialog(page).get_by_role("button", name="Send the first 10"))
     await page.keyboard.press("Enter")
-    await expect(page.locator(".key .handled")).to_contain_text("1", timeout=LONG)
+    await expect(page.locator(".counts .handled")).to_contain_text("1", timeout=LONG)
     await told(page, "handled")
 
 

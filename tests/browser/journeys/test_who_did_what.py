@@ -24,7 +24,7 @@ async def test_who_did_what(desk: Place, visit: Visit) -> None:
     await page.get_by_role("button", name="Filter").click()  # 3
     rows = page.get_by_role("main").locator("tbody tr")
     await expect(rows).to_have_count(1)
-    await expect(rows.first).to_contain_text("12 targets")
+    await expect(rows.first).to_contain_text("12 letters")
     await expect(rows.first).to_contain_text("the bank was down")
 
     await rows.first.locator("summary").click()  # 4
