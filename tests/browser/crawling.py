@@ -14,6 +14,28 @@ from html_pages import Page
 _NOT_PAGES: Final = ("/static/", "/api/", "/v1/", "/health", "/metrics", "/sign-")
 _EACH: Final = 2  # addresses of one kind that are followed
 _MOST: Final = 300  # requests of one crawl
+ELSEWHERE: Final = {
+    "/errands/{key}": "is there while an act on many letters goes on",
+    "/groups/dialog": "opened for chosen rows",
+    "/intake/{name}/dialog": "needs an intake",
+    "/lent/{name}": "needs a lent queue",
+    "/letters/dialog": "opened for chosen rows",
+    "/letters/{id}/restore/dialog": "needs a letter that was discarded",
+    "/letters/{id}/review/dialog": "needs a letter that nobody has reviewed",
+    "/letters/sheet": "a file",
+    "/letters/{id}/contents/revealed": "leads back",
+    "/letters/{id}/newer": "leads to another letter",
+    "/letters/{id}/older": "leads to another letter",
+    "/letters/{id}/repair-offer": "is there after an edit",
+    "/repairs/{key}": "is there after a repair was planned",
+    "/replays/{name}/sheet": "a file",
+    "/tokens/{id}/revoke/dialog": "needs access to be on",
+    "/sessions": "needs access to be on",
+    "/sessions/{id}/end/dialog": "needs access to be on",
+    "/tokens/dialog": "needs access to be on",
+}
+"""Routes that no link leads to, and why."""
+
 _PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 

@@ -80,9 +80,14 @@ class Watch:
 
 
 async def shift_of(page: Page) -> tuple[float, list[str]]:
-    """Return how far the layout of a page shifted by itself, and what did."""
+    """
+    Return how far the layout of a page shifted by itself, and what did.
+
+    Less than 0.005 counts as none: a number that grows by a digit.
+    """
     found: dict[str, Any] = await page.evaluate("globalThis.__shift")
-    return round(found["value"], 3), found["of"]
+    value = round(found["value"], 2)
+    return value, found["of"] if value else []
 
 
 async def canary_of(page: Page) -> object:
