@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test test-again slow slow-again browser browser-again coverage engines engines-again systems systems-again test-systems ledger \
+.PHONY: help setup run serve test test-again slow slow-again browser browser-again pages coverage engines engines-again systems systems-again test-systems ledger \
   test-all check types lint format bench services faults faults-ci faults-ci-again lock docs pictures clean proto vendor
 
 help: ## what can be made
@@ -56,6 +56,8 @@ CHECK_LEDGER = $(BIN)/python docs/systems/check.py
 
 # The default run takes less than five minutes on two cores; what takes longer is marked slow.
 TEST = --hypothesis-profile=quick -m "not slow and not engines and not systems and not faults and not browser"
+PAGES = tests/browser/test_pages.py tests/browser/test_hostile.py
+BROWSER = -m browser tests/browser $(PAGES:%=--ignore=%)
 SLOW = --hypothesis-profile=quick -m "slow and not engines and not systems and not faults and not browser"
 
 # Their files are in memory, where that is possible: SQLite has every transaction written to the disk.
@@ -78,12 +80,15 @@ slow: $(READY) ## the slow suites that need no server: every page, state machine
 slow-again: $(READY) ## those of the slow suites that failed, once more and one by one
 	@$(AGAIN) $(SLOW)
 
-browser: $(READY) ## the console in Chromium, on real servers with real workers
+browser: $(READY) ## journeys through the console in Chromium, on real servers with real workers
 	@$(FORGET_RETRY)
-	@$(PYTEST) -m browser tests/browser
+	@$(PYTEST) $(BROWSER)
+
+pages: $(READY) ## every page of the console in every state, light and dark, wide and narrow: axe, policy, hostile text
+	@$(PYTEST) -m browser $(PAGES)
 
 browser-again: $(READY) ## those of the browser tests that failed, once more and one by one
-	@$(AGAIN) -m browser tests/browser
+	@$(AGAIN) $(BROWSER)
 
 coverage: $(READY) ## the same with every example and coverage; takes three times as long
 	@$(PYTEST) -m "not engines and not systems and not browser" $(COVERED) --cov-config=tests/embedded.coveragerc
