@@ -34,6 +34,18 @@ from html_pages import Form, Page
 from office.making import NOW
 from server.conftest import context_of, token
 
+HERE = Path(__file__).parent
+QUICK = {"test_assets", "test_charts", "test_door", "test_shell", "test_templates"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what starts a server for each page as slow; the default run has the others."""
+    for item in items:
+        if HERE in item.path.parents and item.path.stem not in QUICK:
+            item.add_marker(pytest.mark.slow)
+
+
 Client = AsyncTestClient[Litestar]
 SAME_SITE = {"accept": "text/html", "sec-fetch-site": "same-origin"}
 
