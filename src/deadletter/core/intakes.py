@@ -9,7 +9,7 @@ from .letter import LetterHead
 
 
 class IntakeState(StrEnum):
-    """What an intake does at the moment."""
+    """The states of an intake."""
 
     IDLE = "idle"
     LOOKING = "looking"

@@ -5,8 +5,8 @@ A patch is a JSON Merge Patch (RFC 7386): members that it names are set, members
 gives as null are removed, everything else stays. It works on the text of a body, so that
 untouched bytes keep their order and their layout.
 
-It is stricter than the RFC in one point: a value that is no object is never replaced by
-one, because that would destroy what nobody looked at.
+It is stricter than the RFC in one point: an object never replaces a string, number or list,
+because that would destroy what nobody looked at.
 """
 
 import json

@@ -217,11 +217,6 @@ async def tell(store: LetterStore, letter: DeadLetter) -> Story:
     return Story(letter=letter, moments=tuple(moments), left_out=len(acts) > MOST_ACTS)
 
 
-def earlier_deaths(letter: DeadLetter) -> list[datetime]:
-    """Return the deaths of a letter before the latest, as far as its history is kept."""
-    return [m.at for m in _life(letter) if m.kind is Kind.DIED][:-1]
-
-
 async def reveal(store: LetterStore, letter: DeadLetter, by: By) -> None:
     """Record in the audit that somebody saw unmasked contents."""
     await store.record("reveal", letter.id, by, "shown unmasked")

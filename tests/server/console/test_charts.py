@@ -6,17 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from deadletter.server.console import charts
-from deadletter.server.console.charts import (
-    Bit,
-    ChartMark,
-    Plot,
-    Series,
-    areas,
-    bars,
-    legend,
-    spark,
-    timeline,
-)
+from deadletter.server.console.charts import ChartMark, Plot, Series, bars, legend, spark
 
 NOON: Final = datetime(2026, 11, 19, 12, tzinfo=UTC)
 HOUR: Final = timedelta(hours=1)
@@ -100,12 +90,10 @@ def test_nothing_in_a_span_is_said() -> None:
 def test_unknown_numbers_are_gaps_and_not_zeros() -> None:
     chart = plot((None, 2, None, 1))
 
-    seen = Seen(areas(chart))
+    seen = Seen(bars(chart))
 
     unknown = [one for one in seen.attributes("rect") if one.get("class") == "unknown"]
     assert [(one["x"], one["width"]) for one in unknown] == [("0%", "25%"), ("50%", "25%")]
-    (line,) = [one["d"] for one in seen.attributes("path") if "line" in one.get("class", "")]
-    assert line == "M15 0M35 1"
     assert chart.totals == (None, 2, None, 1)
     assert chart.table[0].numbers == (None,)
 
@@ -157,10 +145,8 @@ def test_texts_of_others_are_escaped_and_spelled_out() -> None:
         series=(Series(name=HOSTILE, numbers=(1, 2)),),
         marks=(ChartMark(kind="version", at=NOON, word=HOSTILE, text=HOSTILE),),
     )
-    bit = Bit(kind="act", at=NOON, text=HOSTILE)
 
-    drawn = bars(chart) + areas(chart) + legend(chart) + spark((1, 2), label=HOSTILE)
-    drawn += timeline("story", HOSTILE, [bit])
+    drawn = bars(chart) + legend(chart) + spark((1, 2), label=HOSTILE)
 
     seen = Seen(drawn)
     assert "script" not in {tag for tag, _ in seen.elements}
@@ -174,22 +160,6 @@ def test_sparks_tell_their_numbers_in_words() -> None:
 
     assert svg["aria-label"] == "3 to 120 an hour, now 31"
     assert Seen(spark(())).attributes("svg")[0]["aria-label"] == "none an hour"
-
-
-def test_timelines_put_everything_on_one_scale() -> None:
-    bits = (
-        Bit(kind="failed", at=NOON, until=NOON + HOUR, text="attempt 1"),
-        Bit(kind="act", at=NOON + 4 * HOUR, text="reviewed", lane=1),
-    )
-
-    seen = Seen(timeline("story", "Story", bits))
-
-    (bar,) = [one for one in seen.attributes("rect") if "bit" in one.get("class", "")]
-    (point,) = seen.attributes("circle")
-    assert (bar["x"], bar["width"], point["cx"]) == ("0%", "25%", "99.5%")
-    assert seen.attributes("svg")[0]["aria-label"] == "Story: attempt 1; reviewed"
-    assert Seen(timeline("story", "Story", ())).elements
-    assert Seen(timeline("story", "Story", bits[1:])).attributes("circle")
 
 
 def test_every_look_has_a_colour_and_charts_have_no_styles_of_their_own() -> None:

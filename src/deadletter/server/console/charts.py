@@ -1,5 +1,5 @@
 """
-Charts as SVG: sparks, bars, stacked bars, areas and timelines.
+Charts as SVG: sparks, bars and stacked bars.
 
 This is the only module of the console that writes markup. Every text goes through the gate
 and is escaped; colours come from classes. Places across are shares of the width, so a chart
@@ -147,16 +147,6 @@ def _totals(plot: Plot) -> tuple[int | None, ...]:
     return tuple(map(_sum, zip(*filled, strict=True)))
 
 
-class Bit(Struct, frozen=True, kw_only=True):
-    """One thing on a timeline: a span, or a point if it has no end."""
-
-    kind: Literal["ok", "failed", "act", "replay", "wait"]
-    at: datetime
-    until: datetime | None = None
-    text: str
-    lane: int = 0
-
-
 def spark(numbers: Sequence[int], unit: str = "an hour", label: str = "") -> Markup:
     """Return numbers as a small line without axes; its label tells the same in words."""
     top = max(numbers, default=0) or 1
@@ -182,46 +172,7 @@ def bars(plot: Plot) -> Markup:
         path = _bars_path(one.numbers, below, top, plot.steps)
         drawn.append(_series(plot, one, path, top))
         below = [low + (number or 0) for low, number in zip(below, _filled(one, plot), strict=True)]
-    return _framed(plot, top, drawn, "bars")
-
-
-def areas(plot: Plot) -> Markup:
-    """Return numbers as lines, each with the area under it; every line has its own dash."""
-    top = _top([number for one in plot.series for number in one.numbers])
-    drawn = [
-        _stretched(
-            plot,
-            top,
-            Markup('<path class="under s{look}" d="{under}"></path>').format(
-                look=one.look, under=_area_path(one.numbers, top)
-            )
-            + Markup('<path class="line s{look}" d="{line}"></path>').format(
-                look=one.look, line=_line_path(one.numbers, top)
-            ),
-        )
-        for one in plot.series
-    ]
-    return _framed(plot, top, drawn, "areas")
-
-
-def timeline(id: str, title: str, bits: Sequence[Bit]) -> Markup:
-    """Return spans and points on one scale of time, from the first to the last."""
-    since = min((bit.at for bit in bits), default=datetime.min.replace(tzinfo=UTC))
-    until = max((bit.until or bit.at for bit in bits), default=since)
-    lanes = max((bit.lane for bit in bits), default=0) + 1
-    height = lanes * 18
-    drawn = [_bit(bit, since, until) for bit in bits]
-    words = _words_below(since, until, height) if until > since else []
-    return Markup(
-        '<svg class="timeline" id="{id}" role="img" aria-label="{label}" width="100%"'
-        ' height="{height}">{drawn}{words}</svg>'
-    ).format(
-        id=id,
-        label=_safe(f"{title}: {'; '.join(bit.text for bit in bits[:20])}"),
-        height=height + _FOOT,
-        drawn=_joined(drawn),
-        words=_joined(words),
-    )
+    return _framed(plot, top, drawn)
 
 
 def legend(plot: Plot) -> Markup:
@@ -245,14 +196,13 @@ def legend(plot: Plot) -> Markup:
 # The frame: lines, words, marks, and what is unknown.
 
 
-def _framed(plot: Plot, top: int, drawn: Iterable[Markup], kind: str) -> Markup:
+def _framed(plot: Plot, top: int, drawn: Iterable[Markup]) -> Markup:
     totals = " ".join("-" if number is None else str(number) for number in plot.totals)
     return Markup(
-        '<svg class="chart {kind}" id="{id}" role="img" aria-label="{label}" width="100%"'
+        '<svg class="chart bars" id="{id}" role="img" aria-label="{label}" width="100%"'
         ' height="{height}" data-since="{since}" data-step="{step}" data-totals="{totals}">'
         "{hatches}{outages}{lines}{drawn}{unknown}{marks}{heights}{words}</svg>"
     ).format(
-        kind=kind,
         id=plot.id,
         label=_safe(plot.story),
         height=_HEAD + _PLOT + _FOOT,
@@ -481,53 +431,6 @@ def _bars_path(numbers: Sequence[int | None], below: Sequence[int], top: int, st
         f"M{place * _CELL + gap} {top - below[place]}h{width}v{-number}h{-width}z"
         for place, number in enumerate(numbers)
         if number
-    )
-
-
-def _runs(numbers: Sequence[int | None]) -> list[list[tuple[int, int]]]:
-    """Return runs of known numbers, each with its place in the middle of its step."""
-    runs: list[list[tuple[int, int]]] = [[]]
-    for place, number in enumerate(numbers):
-        if number is None:
-            runs.append([])
-        else:
-            runs[-1].append((place * _CELL + _CELL // 2, number))
-    return [run for run in runs if run]
-
-
-def _line_path(numbers: Sequence[int | None], top: int) -> str:
-    return "".join(
-        "M" + "L".join(f"{x} {top - number}" for x, number in run) for run in _runs(numbers)
-    )
-
-
-def _area_path(numbers: Sequence[int | None], top: int) -> str:
-    return "".join(
-        f"M{run[0][0]} {top}L"
-        + "L".join(f"{x} {top - number}" for x, number in run)
-        + f"L{run[-1][0]} {top}z"
-        for run in _runs(numbers)
-    )
-
-
-def _bit(bit: Bit, since: datetime, until: datetime) -> Markup:
-    start = _percent(bit.at, since, until)
-    y = bit.lane * 18
-    if bit.until is None or bit.until <= bit.at:
-        x = min(max(start, 0.5), 99.5)
-        return Markup(
-            '<circle class="bit {kind}" cx="{x}%" cy="{y}" r="4"><title>{text}</title></circle>'
-        ).format(kind=bit.kind, x=_short(x), y=y + 9, text=_safe(bit.text))
-    width = max(_percent(bit.until, since, until) - start, 0.4)
-    return Markup(
-        '<rect class="bit {kind}" x="{x}%" y="{y}" width="{width}%" height="10" rx="2">'
-        "<title>{text}</title></rect>"
-    ).format(
-        kind=bit.kind,
-        x=_short(min(start, 99.6)),
-        y=y + 4,
-        width=_short(width),
-        text=_safe(bit.text),
     )
 
 
