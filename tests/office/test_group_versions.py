@@ -12,7 +12,7 @@ from deadletter.office.group_versions import (
     judge_versions,
     versions_of_groups,
 )
-from deadletter.office.running_versions import RunningVersion
+from deadletter.office.workers import RunningVersion
 from deadletter.ports import LetterStore
 from office.making import BY, NOW, make_letter
 

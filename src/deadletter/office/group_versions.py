@@ -22,7 +22,7 @@ from deadletter.core.query.versions import Seen, compare
 from deadletter.ports import DeathCounting, LetterStore
 
 from .groups import get_group
-from .running_versions import RunningVersion, live_workers, running_versions
+from .workers import RunningVersion, live_workers, running_versions
 
 _EVER: Final = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC))
 _MOST: Final = 1_000  # versions of all mailboxes that are looked at

@@ -39,11 +39,11 @@ from deadletter.office.groups import GroupCounts, GroupLine, GroupPage, Regroupe
 from deadletter.office.letters_protocol import LetterCount
 from deadletter.office.mailboxes import Outage, Released
 from deadletter.office.repair import RepairPlan, RepairSample, RepairVerdict
-from deadletter.office.running_versions import RunningVersion
 from deadletter.office.stats import Arrivals, MailboxLine, Stats
 from deadletter.office.variants import Trait, ValueCount, Variants
 from deadletter.office.verbs import Moved
 from deadletter.office.view import Kind, LetterView, MessageView, Moment
+from deadletter.office.workers import RunningVersion
 from deadletter.ports import Page, QueueInfo, QueueOptions
 from deadletter.server.auth.guards import Needs
 from deadletter.server.auth.routes import Whoami

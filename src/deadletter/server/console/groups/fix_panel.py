@@ -13,7 +13,7 @@ from deadletter.core.query.parse import show
 from deadletter.core.text import cut, many, span
 from deadletter.office.group_versions import GroupVersions, VersionLine
 from deadletter.office.letters_protocol import LetterCount
-from deadletter.office.running_versions import RunningVersion
+from deadletter.office.workers import RunningVersion
 from deadletter.server.console import words
 from deadletter.server.console.pages import path_to
 

@@ -9,7 +9,7 @@ from deadletter.core.errors import BackendError
 from deadletter.core.text import clean, many
 from deadletter.office.mailboxes import list_outages, unworked
 from deadletter.office.replay_plans import plan_of
-from deadletter.office.running_versions import live_workers
+from deadletter.office.workers import live_workers
 from deadletter.server.context import ServerContext
 
 from .sentences import span
