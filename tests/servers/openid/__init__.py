@@ -38,6 +38,7 @@ class OpenId(Server):
     """A provider of its own, on a private port."""
 
     name = "openid"
+    ready_within = 60.0
 
     @classmethod
     def find(cls) -> dict[str, Path]:
