@@ -20,6 +20,8 @@ from server.auth.oidc_rig import Client, come_back, console, settings_of
 from server.conftest import context_of, token
 from servers import OpenId
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def engine(url: str) -> AsyncIterator[Engine]:

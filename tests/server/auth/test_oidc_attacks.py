@@ -23,6 +23,8 @@ from server.auth.conftest import SESSION, acts, visiting
 from server.auth.oidc_rig import MADE_UP, Client, MadeUp, begin, console, finish, settings_of
 from servers.openid import CLIENT
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def provider(clock: FakeClock) -> MadeUp:
