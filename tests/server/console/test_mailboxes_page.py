@@ -7,7 +7,9 @@ import pytest
 
 from deadletter.core.access import Role
 from deadletter.core.message import Message
+from deadletter.office.office import Mailboxes
 from deadletter.ports import QueueInfo
+from deadletter.server.console.queues.broker_look import BrokerLooks
 from deadletter.server.context import ServerContext
 from deadletter.testing.fakes import FakeClock
 from server.console.conftest import Browser, SignedIn
@@ -91,6 +93,26 @@ async def test_a_slow_broker_does_not_hold_up_the_page(
     assert "orders" in page.main.text  # by its letters
     assert "3 open letters" in one.main.text
     assert asked == 1  # everybody waits for the same answer
+
+
+async def test_whoever_looks_anew_takes_no_answer_away_from_others(
+    context: ServerContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = type(context.office.mailboxes).list
+
+    async def slow(self: Mailboxes) -> Sequence[QueueInfo]:
+        await asyncio.sleep(0)
+        return await listed(self)
+
+    monkeypatch.setattr(type(context.office.mailboxes), "list", slow)
+    looks = BrokerLooks(context.office.mailboxes, context.clock)
+
+    async def twice() -> Sequence[QueueInfo]:
+        await looks.look(5.0)
+        looks.forget()  # as a page does that misses a mailbox in the answer
+        return await looks.look(5.0)
+
+    assert await asyncio.gather(twice(), looks.look(5.0), twice()) == [[], [], []]
 
 
 async def test_a_mailbox_shows_who_works_it_and_what_died(

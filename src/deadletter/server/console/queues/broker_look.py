@@ -44,13 +44,14 @@ class BrokerLooks:
         """
         now = self._clock.monotonic()
         is_old = now - self._begun >= _FRESH or fresh
-        if self._task is None or (self._task.done() and is_old):
+        task = self._task
+        if task is None or (task.done() and is_old):
             self._begun = now
-            self._task = asyncio.create_task(self._ask())
-        done, _ = await asyncio.wait({self._task}, timeout=patience)
+            task = self._task = asyncio.create_task(self._ask())
+        done, _ = await asyncio.wait({task}, timeout=patience)
         if not done:
             raise BrokerSilent(f"the broker did not answer within {patience:g} s")
-        return self._task.result()
+        return task.result()  # somebody may have called `forget` meanwhile
 
     def forget(self) -> None:
         """Look anew the next time: something was changed."""
