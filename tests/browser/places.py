@@ -22,9 +22,9 @@ class Place:
     running: list[Dlq] = field(default_factory=list)
     _server: Serve | None = None
 
-    def serve(self, *words: str, access: str = "on", port: int = 0) -> Serve:
+    def serve(self, *words: str, access: str = "on", port: int = 0, **more: float) -> Serve:
         """Start a server; the first one prints a token."""
-        server = Serve(self.folder, self.url, *words, access=access, port=port)
+        server = Serve(self.folder, self.url, *words, access=access, port=port, **more)
         self.running.append(server)
         self._server = server
         return server

@@ -76,8 +76,17 @@ class Dlq:
 class Serve(Dlq):
     """A `dlq serve` on a free port."""
 
-    def __init__(self, folder: Path, url: str, *words: str, access: str = "on", port: int = 0):
-        super().__init__(folder, url, "serve", f"--port={port}", f"--access={access}", *words)
+    def __init__(
+        self,
+        folder: Path,
+        url: str,
+        *words: str,
+        access: str = "on",
+        port: int = 0,
+        search_share: float = 600.0,  # tests open more pages in a minute than people do
+    ):
+        asked = ("serve", f"--port={port}", f"--access={access}", *words)
+        super().__init__(folder, url, *asked, DLQ_SERVE_SEARCH_SHARE=f"{search_share:g}")
         said = self.until_said("http://127.0.0.1:")
         found = re.search(r"http://127\.0\.0\.1:\d+", said)
         assert found is not None
