@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test test-again slow slow-again browser browser-again pages coverage engines engines-again systems systems-again test-systems ledger \
+.PHONY: help setup run serve test test-again slow slow-again browser browser-again pages pages-again coverage engines engines-again systems systems-again test-systems ledger \
   test-all check types lint format bench services faults faults-ci faults-ci-again lock docs pictures clean proto vendor
 
 help: ## what can be made
@@ -61,7 +61,7 @@ BROWSER = -m browser tests/browser $(PAGES:%=--ignore=%)
 SLOW = --hypothesis-profile=quick -m "slow and not engines and not systems and not faults and not browser"
 
 # Their files are in memory, where that is possible: SQLite has every transaction written to the disk.
-test test-again slow slow-again browser browser-again: export PYTEST_DEBUG_TEMPROOT ?= $(shell test -w /dev/shm && echo /dev/shm)
+test test-again slow slow-again browser browser-again pages pages-again: export PYTEST_DEBUG_TEMPROOT ?= $(shell test -w /dev/shm && echo /dev/shm)
 
 test: $(READY) ## what needs no server and little time: the default run
 	@$(FORGET_RETRY)
@@ -85,7 +85,11 @@ browser: $(READY) ## journeys through the console in Chromium, on real servers w
 	@$(PYTEST) $(BROWSER)
 
 pages: $(READY) ## every page of the console in every state, light and dark, wide and narrow: axe, policy, hostile text
+	@$(FORGET_RETRY)
 	@$(PYTEST) -m browser $(PAGES)
+
+pages-again: $(READY) ## those of the pages' tests that failed, once more and one by one
+	@$(AGAIN) -m browser $(PAGES)
 
 browser-again: $(READY) ## those of the browser tests that failed, once more and one by one
 	@$(AGAIN) $(BROWSER)
