@@ -7,13 +7,16 @@ from contextlib import AsyncExitStack
 from contextvars import copy_context
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
+
+from msgspec import structs
 
 from deadletter.core.campaign import Campaign
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Event, Observer
 from deadletter.core.letter import By, DeadLetter
-from deadletter.core.message import Message
+from deadletter.core.message import Message, limit_header
 from deadletter.core.packing import read
 from deadletter.core.query.ast import Node, Op, Term
 from deadletter.core.text import clean, many
@@ -110,8 +113,10 @@ class AppTest:
             return await send(mailbox, body, **options)
 
     async def send_file(self, file: str | Path) -> str:
-        """Send the message of a file that `dlq repro` wrote, and return its id."""
+        """Send the message of a file that `dlq repro` wrote, for one attempt; return its id."""
         mailbox, message = read(Path(file).read_bytes())
+        headers = (*message.headers, *limit_header(1))
+        message = structs.replace(message, headers=headers, sent_at=self.clock.now())
         await self._broker.sink(mailbox).send([message])
         return message.id
 
@@ -221,8 +226,10 @@ class AppTest:
             await self.end()
             raise
 
-    async def end(self) -> None:
-        """Stop the handlers and run shutdown hooks; raise what failed meanwhile."""
+    async def end(self, error: BaseException | None = None) -> None:
+        """Stop the handlers and run shutdown hooks; a failure is told of the dead letters."""
+        if error is not None and (letters := self.letters()):
+            error.add_note("\n".join(["Dead letters of this test:", *_lines(letters)]))
         self._stop.set()
         async with self._stack:
             with self.clock.busy():
@@ -239,8 +246,13 @@ class AppTest:
         await self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.end()
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.end(error)
 
     async def _work(self, started: asyncio.Future[None]) -> None:
         try:

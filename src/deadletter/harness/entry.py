@@ -1,5 +1,7 @@
 """The way into a test of an App, with or without awaiting."""
 
+from types import TracebackType
+
 from deadletter.core.events import Observer
 from deadletter.handler_registry import HandlerRegistry
 from deadletter.home import Home
@@ -23,13 +25,23 @@ class Testing:
     async def __aenter__(self) -> AppTest:
         return await self._test.__aenter__()
 
-    async def __aexit__(self, *error: object) -> None:
-        await self._test.__aexit__(*error)
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._test.__aexit__(kind, error, trace)
 
     def __enter__(self) -> SyncAppTest:
         self._sync = SyncAppTest(self._test, self._home)
         return self._sync.__enter__()
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._sync is not None:
-            self._sync.__exit__(*error)
+            self._sync.__exit__(kind, error, trace)

@@ -2,10 +2,11 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from deadletter.core.campaign import Campaign
@@ -123,9 +124,14 @@ class SyncAppTest:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         with self._stack:
-            self.call(self.test.end())
+            self.call(self.test.end(error))
 
     def _end_thread(self) -> None:
         self.call(_cancel_tasks())
@@ -134,7 +140,7 @@ class SyncAppTest:
         self._loop.close()
 
 
-async def _of(look: Any) -> Any:
+async def _of(look: Callable[[], T]) -> T:
     return look()
 
 
