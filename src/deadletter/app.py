@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, ParamSpec, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeAlias, TypeVar
 
 from deadletter.core.brake import BrakePolicy
 from deadletter.core.errors import ConfigError
@@ -36,11 +36,13 @@ from deadletter.wiring.engines import check_url, default_settings, key_ring, ope
 from deadletter.wiring.foreign import Ways, intakes
 
 from .handler_registry import HandlerRegistry, Lifespan
-from .harness import Testing
 from .home import Home
 from .ports import Clock, Dice, Engine, LetterStore, Sink, loss_of
 from .settings import OfficeDurability
 from .system import SystemClock, SystemDice, process_name
+
+if TYPE_CHECKING:
+    from .harness import Testing
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -362,7 +364,7 @@ class App(HandlerRegistry):
         with self._ending:  # closing has to be over in time as well
             return asyncio.run(working())
 
-    def testing(self, *, seed: int = 0, brake: bool = True) -> Testing:
+    def testing(self, *, seed: int = 0, brake: bool = True) -> "Testing":
         """
         Run the handlers of this App in a test, on an engine in memory.
 
@@ -374,7 +376,9 @@ class App(HandlerRegistry):
             seed: Decides chance, such as the jitter of backoffs, and ids (default 0).
             brake: False runs the handlers without their brakes (default True).
         """
-        return Testing(self, self._own, lambda event: self.observe(event), seed=seed, brake=brake)
+        from .harness import Testing  # noqa: PLC0415 -- production does without
+
+        return Testing(self, self._own, self.observe, seed=seed, brake=brake)
 
     async def engine(self) -> Engine:
         """

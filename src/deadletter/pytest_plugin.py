@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Add the fixture for tests that await, if pytest-asyncio is there to run it."""
     if config.pluginmanager.hasplugin("asyncio"):
-        config.pluginmanager.register(_AsyncFixtures(), "deadletter-asyncio")
+        config.pluginmanager.register(_async_fixtures(), "deadletter-asyncio")
 
 
 @pytest.fixture
@@ -36,16 +36,17 @@ def dlq(pytestconfig: pytest.Config) -> "Iterator[SyncAppTest]":
         yield test
 
 
-class _AsyncFixtures:
-    def __init__(self) -> None:
-        fixture = import_module("pytest_asyncio").fixture
-        self.async_dlq = fixture(name="async_dlq")(_async_dlq)
+def _async_fixtures() -> object:
+    fixture = import_module("pytest_asyncio").fixture
 
+    class AsyncFixtures:
+        @fixture  # type: ignore[untyped-decorator]
+        async def async_dlq(self, pytestconfig: pytest.Config) -> "AsyncIterator[AppTest]":
+            """Test the App of the setting `dlq_app`: `async with app.testing() as async_dlq`."""
+            async with _app(pytestconfig).testing() as test:
+                yield test
 
-async def _async_dlq(pytestconfig: pytest.Config) -> "AsyncIterator[AppTest]":
-    """Test the App of the setting `dlq_app`: `async with app.testing() as async_dlq`."""
-    async with _app(pytestconfig).testing() as test:
-        yield test
+    return AsyncFixtures()
 
 
 def _app(config: pytest.Config) -> "App":

@@ -7,4 +7,13 @@ from .leftovers import NotSettled
 from .stage import Raised, Sent
 from .sync_test import SyncAppTest
 
-__all__ = ["AppTest", "NotSettled", "Raised", "Sent", "SyncAppTest", "Testing", "make_letter", "make_message"]
+__all__ = [
+    "AppTest",
+    "NotSettled",
+    "Raised",
+    "Sent",
+    "SyncAppTest",
+    "Testing",
+    "make_letter",
+    "make_message",
+]

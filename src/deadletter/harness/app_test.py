@@ -8,14 +8,14 @@ from contextvars import copy_context
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Final, Self, TypeVar, Unpack
 
 from msgspec import structs
 
 from deadletter.core.campaign import Campaign
 from deadletter.core.errors import ConfigError
-from deadletter.core.events import Event, Observer
-from deadletter.core.letter import By, DeadLetter
+from deadletter.core.events import Buried, Event, Observer
+from deadletter.core.letter import OPEN, By, DeadLetter
 from deadletter.core.message import Message, limit_header
 from deadletter.core.packing import read
 from deadletter.core.query.ast import Node, Op, Term
@@ -27,7 +27,6 @@ from deadletter.office.replays import ReplayRequest
 from deadletter.runtime.loop_factory import LoopFactory
 from deadletter.runtime.loop_group import Loop
 from deadletter.runtime.outgoing import SendOptions
-from deadletter.runtime.registration import Registration
 from deadletter.runtime.sweep import Sweep
 from deadletter.runtime.worker import Worker
 from deadletter.stores.memory.queue import MemoryBroker, Row
@@ -44,14 +43,14 @@ PATIENCE: Final = 86_400.0  # seconds of the clock
 WITHIN: Final = 10.0  # real seconds
 _TURNS: Final = 60  # of the event loop, after which nothing moves any more by itself
 _TICK: Final = 0.001  # real seconds between two looks at handlers that run
+_SWEEP: Final = 60.0  # seconds of the clock
+_HELD: Final = timedelta(minutes=15)  # of the clock, for a brake to close
 _ENDING: Final = 10.0  # real seconds for the workers to end
 _BY: Final = By("test", "replayed by a test")
 
 
-class TestSendOptions(SendOptions, total=False):
+class MessageOptions(SendOptions, total=False):
     """Options of a message, each as in `App.send`."""
-
-    __test__ = False  # pytest: the name begins with Test
 
     delay: float | timedelta
     at: datetime | None
@@ -106,15 +105,16 @@ class AppTest:
         """Return what happened, as the observer of the App is told."""
         return self._stage.events
 
-    async def send(self, mailbox: str, body: object, **options: Unpack[TestSendOptions]) -> str:
+    async def send(self, mailbox: str, body: object, **options: Unpack[MessageOptions]) -> str:
         """Send a message and return its id; the options are those of `App.send`."""
         send, _ = self._app.sends
+        await self.clock.settled()  # what became due by `advance` comes first
         with self._home.using(self._stage):
             return await send(mailbox, body, **options)
 
     async def send_file(self, file: str | Path) -> str:
         """Send the message of a file that `dlq repro` wrote, for one attempt; return its id."""
-        mailbox, message = read(Path(file).read_bytes())
+        mailbox, message = read(await asyncio.to_thread(Path(file).read_bytes))
         headers = (*message.headers, *limit_header(1))
         message = structs.replace(message, headers=headers, sent_at=self.clock.now())
         await self._broker.sink(mailbox).send([message])
@@ -144,6 +144,9 @@ class AppTest:
                 if time.monotonic() >= deadline:
                     why = f"settled() took longer than {within:g} real seconds"
                     raise self._not_settled(self._open_rows(), why)
+                if self._is_held_back():
+                    why = "a brake holds them back, and no probe succeeds"
+                    raise self._not_settled(self._open_rows(), why)
             now = self.clock.now()
             rows = self._open_rows()
             if due := [(name, row) for name, row in rows if row.due <= now]:
@@ -167,8 +170,8 @@ class AppTest:
         return found[0]
 
     def no_letters(self, mailbox: str | None = None) -> None:
-        """Raise AssertionError if there are dead letters, with the error of the last handler."""
-        found = self.letters(mailbox)
+        """Raise AssertionError if there are open letters, with the latest error of a handler."""
+        found = [letter for letter in self.letters(mailbox) if letter.head.state in OPEN]
         if not found:
             return
         died = {(letter.head.source, letter.head.message_id) for letter in found}
@@ -264,6 +267,8 @@ class AppTest:
                     loops = await factory.build()
                 self._sweep = next(loop for loop in loops if isinstance(loop, Sweep))
                 self._loops = [loop for loop in loops if loop is not self._sweep]
+                sweeping = asyncio.create_task(self._sweeping(self._sweep))
+                stack.callback(sweeping.cancel)
                 async with asyncio.TaskGroup() as group:
                     for loop in self._loops:
                         group.create_task(loop.run(self._stop))
@@ -279,9 +284,7 @@ class AppTest:
         return LoopFactory(
             await stage.engine(),
             await stage.letters(),
-            handlers=[
-                stage.watched(one, brake=self._brake) for one in app.registrations(rules)
-            ],
+            handlers=[stage.watched(one, brake=self._brake) for one in app.registrations(rules)],
             letter_handlers=[stage.watched_letters(one) for one in app.letter_handlers()],
             clock=stage.clock,
             dice=stage.dice,
@@ -313,6 +316,18 @@ class AppTest:
         due = min(((row.due - begun).total_seconds() for _, row in rows), default=None)
         return self._jump(due, until)
 
+    async def _sweeping(self, sweep: Sweep) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP)
+            await sweep.once()
+
+    def _is_held_back(self) -> bool:
+        """Return whether a brake has been open for long."""
+        workers = [loop for loop in self._loops if isinstance(loop, Worker)]
+        since = [worker.presence().brake_since for worker in workers]
+        latest = self.clock.now() - _HELD
+        return any(opened is not None and opened < latest for opened in since)
+
     def _jump(self, when: float | None, until: float) -> bool:
         if when is None or when > until:
             return False
@@ -335,13 +350,17 @@ class AppTest:
             for loop in self._loops
             if isinstance(loop, Worker) and (text := loop.ready() or loop.note())
         }
+        if self._is_held_back():
+            complaints["hint"] = "app.testing(brake=False) runs the handlers without brakes"
         return NotSettled(table(rows, self.clock.now(), complaints, why))
 
     async def _letters(self, query: str | Node) -> list[DeadLetter]:
         found: list[DeadLetter] = []
         async for heads in self._office.letters.select(query):
             found += [await self._office.letters.get(head.id) for head in heads]
-        return found[::-1]
+        deaths = [event.letter_id for event in self.events if isinstance(event, Buried)]
+        turn = {letter_id: number for number, letter_id in enumerate(deaths)}
+        return sorted(found, key=lambda letter: turn.get(letter.id, -1))
 
 
 def _now(work: Coroutine[Any, Any, T]) -> T:
@@ -358,8 +377,8 @@ def _now(work: Coroutine[Any, Any, T]) -> T:
 def _lines(letters: Sequence[DeadLetter]) -> list[str]:
     return [
         clean(
-            f"  {letter.head.source}  {letter.head.message_id}  {many(letter.head.attempts, 'attempt')}"
-            f"  {letter.head.error_name}: {letter.head.error_text}"
+            f"  {head.source}  {head.message_id}  {many(head.attempts, 'attempt')}"
+            f"  {head.error_name}: {head.error_text}"
         )
-        for letter in letters
+        for head in (letter.head for letter in letters)
     ]

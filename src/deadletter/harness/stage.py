@@ -16,7 +16,7 @@ from deadletter.core.message import Delivery, Message
 from deadletter.home import Home
 from deadletter.observe.observers import fan_out
 from deadletter.ports import Engine, LetterStore, Sink
-from deadletter.runtime.handlers import Handler
+from deadletter.runtime.handlers import JSON, Handler
 from deadletter.runtime.registration import LetterHandler, Registration
 from deadletter.stores.memory.queue import MemoryBroker
 from deadletter.testing.jumping_clock import JumpingClock
@@ -39,9 +39,13 @@ class Sent(Struct, frozen=True, kw_only=True):
     delay: float = 0.0
     handler: str = ""  # the mailbox of the handler
 
-    def json(self) -> Any:
-        """Return the body, decoded from JSON."""
-        return msgspec.json.decode(self.message.body)
+    @property
+    def value(self) -> Any:
+        """The body: decoded if it is JSON, text if it is text, else bytes."""
+        if self.message.content_type == JSON:
+            return msgspec.json.decode(self.message.body)
+        is_text = self.message.content_type == "text/plain"
+        return self.message.body.decode() if is_text else self.message.body
 
 
 class Raised(Struct, frozen=True, kw_only=True):

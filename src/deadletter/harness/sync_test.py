@@ -15,7 +15,7 @@ from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Message
 from deadletter.home import Home
 
-from .app_test import WITHIN, AppTest, TestSendOptions
+from .app_test import WITHIN, AppTest, MessageOptions
 from .stage import Raised, Sent
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class SyncAppTest:
         """Return what happened, as the observer of the App is told."""
         return self.test.events
 
-    def send(self, mailbox: str, body: object, **options: Unpack[TestSendOptions]) -> str:
+    def send(self, mailbox: str, body: object, **options: Unpack[MessageOptions]) -> str:
         """Send a message and return its id; the options are those of `App.send`."""
         return self.call(self.test.send(mailbox, body, **options))
 
@@ -97,7 +97,7 @@ class SyncAppTest:
         return self.call(_of(lambda: self.test.letter(mailbox)))
 
     def no_letters(self, mailbox: str | None = None) -> None:
-        """Raise AssertionError if there are dead letters, with the error of the last handler."""
+        """Raise AssertionError if there are open letters, with the latest error of a handler."""
         self.call(_of(lambda: self.test.no_letters(mailbox)))
 
     def messages(self, mailbox: str) -> list[Message]:

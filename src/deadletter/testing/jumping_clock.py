@@ -91,6 +91,13 @@ class JumpingClock:
         """Return whether timers that are due have not been run yet."""
         return self._releasing
 
+    async def settled(self) -> None:
+        """Wait until all timers that are due have been run."""
+        while self._releasing:
+            released = self._loop.create_future()
+            self._loop.call_soon(released.set_result, None)
+            await released
+
     @contextmanager
     def busy(self) -> Iterator[None]:
         """Let time pass as in reality meanwhile. May be entered several times."""
