@@ -1,6 +1,7 @@
 """`settled`: everything that is left to do is done, at once, or listed."""
 
 import asyncio
+import os
 import time
 from datetime import timedelta
 
@@ -306,11 +307,11 @@ async def test_sync_and_isolated_handlers_run_in_this_process() -> None:
     async with app.testing() as t:
         await t.send("isolated", "a")
         await t.settled()
-        assert t.letter().head.error_text == "in this process"
+        assert t.letter().head.error_text == f"in process {os.getpid()}"
 
 
 def isolated(name: str, context: Context) -> None:
-    raise GiveUp("in this process")
+    raise GiveUp(f"in process {os.getpid()}")
 
 
 async def test_replies_and_bad_news_are_there_to_read() -> None:
