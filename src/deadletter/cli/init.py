@@ -14,9 +14,8 @@ from .desk import AtDesk
 _APP: Final = '''\
 """The handlers of {name}."""
 
-from msgspec import Struct
-
 from deadletter import App, Exponential
+from msgspec import Struct
 
 app = App()  # its engine is `url` in deadletter.toml, or DLQ_URL
 
