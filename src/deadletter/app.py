@@ -10,17 +10,15 @@ The application of a consumer developer: its handlers, and the engine they run o
 """
 
 import asyncio
-import os
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final, ParamSpec, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeAlias, TypeVar
 
 from deadletter.core.brake import BrakePolicy
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Observer
-from deadletter.core.failure.classify import Rule
 from deadletter.core.message import Delivery, Message
 from deadletter.core.policy import DLQPolicy
 from deadletter.observe.observers import fan_out
@@ -38,80 +36,13 @@ from deadletter.wiring.engines import check_url, default_settings, key_ring, ope
 from deadletter.wiring.foreign import Ways, intakes
 
 from .handler_registry import HandlerRegistry, Lifespan
-from .ports import AnyLoop, Clock, Dice, Engine, LetterStore, Sink, loss_of
+from .home import Home
+from .ports import Clock, Dice, Engine, LetterStore, Sink, loss_of
 from .settings import OfficeDurability
 from .system import SystemClock, SystemDice, process_name
 
-_CLOSING: Final = 5.0  # seconds that an engine of an ended loop is given
-_abandoned: Final[list[Engine]] = []  # kept, so that nothing closes them
-
-
-class Home:
-    """
-    The engine of an App, opened when it is first needed.
-
-    Connections belong to one event loop, and never to a forked child: what the child
-    sends or closes, it sends or closes for its parent.
-    """
-
-    def __init__(self, opener: Callable[[], Awaitable[Engine]]) -> None:
-        self._opener = opener
-        self._engine: Engine | None = None
-        self._process = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._opening: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
-
-    async def engine(self) -> Engine:
-        """
-        Return the engine, open for this event loop and this process.
-
-        Raises ConfigError while it is open in another loop that still runs.
-        """
-        engine, loop = self._engine, asyncio.get_running_loop()
-        if engine is not None and self._is_here(engine, loop):
-            return engine
-        async with self._lock(loop):
-            engine = self._engine
-            if engine is not None and self._is_here(engine, loop):
-                return engine
-            await self.close()
-            self._engine = await self._opener()
-            self._process, self._loop = os.getpid(), loop
-            return self._engine
-
-    async def close(self) -> None:
-        """Let go of the engine, if there is one."""
-        engine = self._engine
-        if engine is None:
-            return
-        if self._process != os.getpid():
-            self._engine = None
-            _abandoned.append(engine)
-            return
-        if self._is_here(engine, asyncio.get_running_loop()):
-            self._engine = None
-            await engine.close()
-            return
-        if self._loop is not None and self._loop.is_running():
-            raise ConfigError(
-                "this App is open in another event loop, which still runs: give each "
-                "event loop an App of its own, or share one through SyncApp"
-            )
-        self._engine = None
-        with suppress(Exception):  # what belongs to a loop that has ended
-            async with asyncio.timeout(_CLOSING):
-                await engine.close()
-
-    def _is_here(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> bool:
-        if self._process != os.getpid():
-            return False
-        return self._loop is loop or isinstance(engine, AnyLoop)
-
-    def _lock(self, loop: asyncio.AbstractEventLoop) -> asyncio.Lock:
-        if self._opening is None or self._opening[0] is not loop:
-            self._opening = loop, asyncio.Lock()
-        return self._opening[1]
-
+if TYPE_CHECKING:
+    from .harness import Testing
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -181,12 +112,9 @@ class App(HandlerRegistry):
         self.url = url or default_settings().url
         self.observe: Observer = observe or (lambda event: None)
         self.sending = sending
-        self.rules: Sequence[Rule] = ()  # tried before those of any policy
         self.office_url = office or (None if url else default_settings().office)
         self.office_durability = office_durability  # None: as the settings say
-        self._clock = clock or SystemClock()
-        self._dice = dice or SystemDice()
-        self._home = Home(self._open)
+        self._own = Home(self._open, clock or SystemClock(), dice or SystemDice())
         self._ending = EndDeadline()
 
     async def send(
@@ -232,7 +160,8 @@ class App(HandlerRegistry):
             tracestate: W3C trace state (default: None).
         """
         check_mailbox(mailbox)
-        now = self._clock.now()
+        home = self._home
+        now = home.clock.now()
         options = SendOptions(
             key=key,
             max_attempts=max_attempts,
@@ -244,9 +173,9 @@ class App(HandlerRegistry):
             traceparent=traceparent,
             tracestate=tracestate,
         )
-        message = new_message(body, options, id=self._dice.new_id() if id is None else id, now=now)
+        message = new_message(body, options, id=home.dice.new_id() if id is None else id, now=now)
         due = due_in(delay, at, now)
-        await (await self._sink(mailbox)).send([message], delay=due)
+        await (await self._sink(mailbox, home)).send([message], delay=due)
         return message.id
 
     async def send_many(
@@ -273,17 +202,22 @@ class App(HandlerRegistry):
         """
         check_mailbox(mailbox)
         check_bodies(items)
-        now = self._clock.now()
+        home = self._home
+        now = home.clock.now()
         due = due_in(delay, at, now)
         messages = new_messages(
-            items, max_attempts=max_attempts, now=now, new_ids=self._dice.new_ids
+            items, max_attempts=max_attempts, now=now, new_ids=home.dice.new_ids
         )
-        await (await self._sink(mailbox)).send(messages, delay=due)
+        await (await self._sink(mailbox, home)).send(messages, delay=due)
         return [message.id for message in messages]
 
-    async def _sink(self, mailbox: str) -> Sink:
-        sink = (await self.engine()).broker.sink(mailbox)
-        return sink if self.sending is None else self.sending(sink, self._clock)
+    @property
+    def _home(self) -> Home:
+        return self._own.here()
+
+    async def _sink(self, mailbox: str, home: Home) -> Sink:
+        sink = await home.sink(mailbox)
+        return sink if self.sending is None else self.sending(sink, home.clock)
 
     def check_only(self, only: Collection[str] | None) -> frozenset[str]:
         """Return the mailboxes that `work(only=…)` runs; raise ConfigError for unknown ones."""
@@ -301,7 +235,7 @@ class App(HandlerRegistry):
         return await call_handler(
             self._handlers[mailbox].function,
             Delivery(message=message, mailbox=mailbox),
-            self._clock,
+            self._home.clock,
         )
 
     def fits(self, mailbox: str, message: Message) -> bool:
@@ -342,25 +276,24 @@ class App(HandlerRegistry):
         """
         run = self.check_only(only)
         engine, letters = await self.engine(), await self.letters()
+        clock, dice = self._home.clock, self._home.dice
         progress = progress_observers() if install_signals else ()
         observe = fan_out(self.observe, *progress)  # errors of one observer stay its own
-        handlers = [
-            one.asking(self.rules).naming(self._cause_of) for one in self._handlers.values()
-        ]
+        handlers = self.registrations(self.rules)
         factory = LoopFactory(
             engine,
             letters,
             handlers=[one for one in handlers if one.mailbox in run],
-            letter_handlers=[one for one in self._letter_handlers.values() if one.mailbox in run],
+            letter_handlers=[one for one in self.letter_handlers() if one.mailbox in run],
             idle=[one for one in handlers if one.mailbox not in run],
-            clock=self._clock,
-            dice=self._dice,
+            clock=clock,
+            dice=dice,
             observe=observe,
             version=self.version,
             ring=key_ring(letters),
         )
         dead = self._dead if only is None else []
-        async with self._lifecycle.running(self), AsyncExitStack() as stack:
+        async with self.running(), AsyncExitStack() as stack:
             loops: list[Loop] = []
             if run or not dead:
                 stack.push_async_callback(factory.close)
@@ -369,27 +302,27 @@ class App(HandlerRegistry):
                 stack,
                 dead,
                 letters,
-                clock=self._clock,
-                dice=self._dice,
+                clock=clock,
+                dice=dice,
                 observe=observe,
-                ways=Ways(default_settings().source_urls, clock=self._clock),
+                ways=Ways(default_settings().source_urls, clock=clock),
             )
             settings = default_settings()
-            loops += indexing(letters, settings.index_bodies, clock=self._clock, observe=observe)
-            loops += tidying_deaths(letters, clock=self._clock, observe=observe)
-            loops += anchoring(letters, settings.anchors, clock=self._clock, observe=observe)
+            loops += indexing(letters, settings.index_bodies, clock=clock, observe=observe)
+            loops += tidying_deaths(letters, clock=clock, observe=observe)
+            loops += anchoring(letters, settings.anchors, clock=clock, observe=observe)
             loops += presence_loops(
                 letters,
                 loops,
                 name=process_name(),
                 version=self.version,
-                clock=self._clock,
-                dice=self._dice,
+                clock=clock,
+                dice=dice,
                 observe=observe,
             )
             group = LoopGroup(
                 loops,
-                clock=self._clock,
+                clock=clock,
                 observe=observe,
                 shutdown_timeout=self._patience(),
                 health_port=health_port,
@@ -431,6 +364,22 @@ class App(HandlerRegistry):
         with self._ending:  # closing has to be over in time as well
             return asyncio.run(working())
 
+    def testing(self, *, seed: int = 0, brake: bool = True) -> "Testing":
+        """
+        Run the handlers of this App in a test, on an engine in memory.
+
+        Use it as `async with app.testing() as t` or, without awaiting anything, as
+        `with app.testing() as t`. Until the block ends, everything that the test and its
+        handlers send with this App goes there. The engine of the App is never opened.
+
+        Args:
+            seed: Decides chance, such as the jitter of backoffs, and ids (default 0).
+            brake: False runs the handlers without their brakes (default True).
+        """
+        from .harness import Testing  # noqa: PLC0415 -- production does without
+
+        return Testing(self, self._own, self.observe, seed=seed, brake=brake)
+
     async def engine(self) -> Engine:
         """
         Return the engine with its office, and open it when it is first needed.
@@ -444,8 +393,8 @@ class App(HandlerRegistry):
             self.url,
             office=self.office_url,
             office_durability=self.office_durability,
-            clock=self._clock,
-            dice=self._dice,
+            clock=self._own.clock,
+            dice=self._own.dice,
         )
 
     async def letters(self) -> LetterStore:
@@ -461,12 +410,13 @@ class App(HandlerRegistry):
         It works for as long as the App is open in this event loop.
         """
         engine, settings = await self.engine(), default_settings()
+        clock, dice = self._home.clock, self._home.dice
         return Office(
             engine,
-            self._clock,
-            self._dice,
+            clock,
+            dice,
             ring=key_ring(await self.letters()),
-            servers=Ways(settings.source_urls, clock=self._clock, home=self.url),
+            servers=Ways(settings.source_urls, clock=clock, home=self.url),
             fits=self.fits,
             presume_after=settings.presume_after,
             alerts=settings.alerts,

@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from deadletter.core.backoff import Backoff
 from deadletter.core.brake import BrakePolicy
 from deadletter.core.errors import ConfigError
+from deadletter.core.failure.classify import Rule
 from deadletter.core.failure.clues import described
 from deadletter.core.policy import DLQPolicy
 from deadletter.intake.dialects import Trusted
@@ -176,9 +177,10 @@ class HandlerRegistry:
         self._handlers: dict[str, Registration] = {}
         self._letter_handlers: dict[str, LetterHandler] = {}
         self._cause_of: CauseOf | None = None
+        self.rules: Sequence[Rule] = ()  # tried before those of any policy
         self._dead: list[Dead] = []
         self._lifecycle = Lifecycle(lifespan)
-        self._sends = (send, send_many)
+        self.sends = (send, send_many)
 
     def handler(
         self,
@@ -277,7 +279,7 @@ class HandlerRegistry:
                 memory_limit=memory_limit,
                 middleware=(*self.middleware, *middleware),
             )
-            send, send_many = self._sends
+            send, send_many = self.sends
             return with_sending(function, partial(send, mailbox), partial(send_many, mailbox))
 
         return register
@@ -372,6 +374,18 @@ class HandlerRegistry:
         as in `orders.*`.
         """
         self._dead.append(Dead(server, places, Trusted(tuple(sources))))
+
+    def registrations(self, rules: Sequence[Rule] = ()) -> list[Registration]:
+        """Return the handlers, with rules that are tried before those of their policies."""
+        return [one.asking(rules).naming(self._cause_of) for one in self._handlers.values()]
+
+    def letter_handlers(self) -> list[LetterHandler]:
+        """Return the handlers of letters."""
+        return list(self._letter_handlers.values())
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Run start-up hooks and the lifespan on entry, and shut down on exit."""
+        return self._lifecycle.running(self)
 
     def _claim(self, mailbox: str) -> None:
         if mailbox in self._handlers or mailbox in self._letter_handlers:

@@ -360,3 +360,43 @@ def test_retention_refuses_when_the_clock_may_have_jumped(dlq: Command) -> None:
     assert refused.code == 4
     assert "15 of 15" in refused.err
     assert forced.document["letters"] == 15
+
+
+SHOP_WITH_RULES = """
+from deadletter import App, DLQPolicy, ErrorClassifier, Rule, Trouble
+from deadletter.core.failure.rules import DEFAULT
+
+closed = Rule(id="bank-closed", trouble=Trouble.PERMANENT, code="BANK", texts=("closed",))
+bank = DEFAULT.extended(closed)
+app = App("memory://")
+
+@app.handler("orders", policy=DLQPolicy(classifier=bank))
+async def charge(order: dict) -> None: ...
+
+@app.handler("mails")
+async def mail(text: str) -> None: ...
+"""
+
+
+def test_classify_asks_the_rules_of_an_app(
+    dlq: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop_with_rules.py").write_text(SHOP_WITH_RULES)
+    monkeypatch.chdir(tmp_path)
+    words = ("classify", "--app", "shop_with_rules:app")
+
+    both = dlq(*words, "the bank is closed", "--json").documents
+    one = dlq(*words, "the bank is closed", "--mailbox", "orders", "--json").document
+    same = dlq(*words, "connection refused")
+    shown = dlq(*words, "the bank is closed")
+
+    assert [(each["mailboxes"], each["rule"]) for each in both] == [
+        (["orders"], "bank-closed"),
+        (["mails"], ""),
+    ]
+    assert (one["rule"], one["code"], "mailboxes" in one) == ("bank-closed", "BANK", False)
+    assert same.out.splitlines()[0].startswith("trouble  transient")
+    assert "In orders:" in shown.out
+    assert "has a handler" not in shown.err
+    assert "no handler is registered for nowhere" in dlq(*words, "x", "--mailbox", "nowhere").err
+    assert "--mailbox needs an App" in dlq("classify", "x", "--mailbox", "orders").err

@@ -103,6 +103,7 @@ _COMMANDS: Final = (
     ("replay", "replay:app", DECIDE, "Send letters back to their mailboxes."),
     ("confirm", "moves:confirm", DECIDE, "Confirm that replayed messages were handled."),
     *((verb.name, f"verbs:{verb.name}", DECIDE, verb.line) for verb in VERBS),
+    ("init", "init:init", RUN, "Write a starter project into an empty directory."),
     ("work", "work:work", RUN, "Run the handlers of an App."),
     ("serve", "serve:serve", RUN, "Serve the HTTP API, the queue server and metrics."),
     ("drain", "drain:drain", RUN, "Import letters from a broker's own dead-letter queue."),

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
@@ -21,7 +21,10 @@ from rich.text import Text
 from deadletter.app import App
 from deadletter.core.errors import BackendError, ConfigError, NotFound, StoreLost
 from deadletter.core.events import Observer
+from deadletter.core.failure import Verdict
+from deadletter.core.failure.classify import ErrorClassifier
 from deadletter.core.failure.rules import DEFAULT
+from deadletter.core.policy import DLQPolicy
 from deadletter.core.text import clean
 from deadletter.loading import load_app
 from deadletter.observe.logs import Log, log_events
@@ -35,7 +38,9 @@ from deadletter.wiring.serving import read_rules
 from .app import ExitCode
 from .desk import AtDesk, Desk
 from .options import Flag, OptionalText
+from .reload import code_of, watching
 from .streams import never_wait
+from .tracebacks import tracebacks
 
 MISSING: Final = "/metrics needs prometheus-client: pip install 'deadletter[metrics]'"
 
@@ -70,6 +75,7 @@ def work(
     processes: Annotated[Count, Parameter(name=["--processes", "-p"])] = None,
     only: str | None = None,
     health_port: Port = None,
+    reload: Flag = False,
     verbose: Annotated[Flag, Parameter(name=["--verbose", "-v"])] = False,
     quiet: Annotated[Flag, Parameter(name=["--quiet", "-q"])] = False,
     desk: AtDesk,
@@ -86,6 +92,8 @@ def work(
         only: Run the handlers of these mailboxes only, such as orders,mails.
         health_port: Answer /health/live, /health/ready, /health/dlq and /metrics on
             this port; with several processes, the supervisor answers.
+        reload: For development: start the processes again when the code of the App
+            changes. Handlers that run may finish.
         verbose: Also log successes.
         quiet: Log nothing; the observer of the App still gets all events.
     """
@@ -97,6 +105,11 @@ def work(
         raise ConfigError("name the App to run, as in `dlq work shop:app`")
     count = processes or settings.work.processes
     port = health_port or settings.work.health_port
+    if reload:
+        with watching(code_of(name), lambda text: desk.err.print(Text(clean(text), "dim"))):
+            return _several(
+                desk, name, count, port, only=only, verbose=verbose, quiet=quiet, reload=True
+            )
     loaded = load_app(name)  # so that an error is printed once, not by every child
     loaded.rules = read_rules(settings.rules)
     if port is not None and not can_count() and PLACE not in os.environ:
@@ -167,6 +180,7 @@ def _several(
     only: str | None,
     verbose: bool,
     quiet: bool,
+    reload: bool = False,
 ) -> int:
     words = ["work", name, "--processes", "1"]
     words += ["--verbose"] * verbose + ["--quiet"] * quiet + ["--json"] * desk.as_json
@@ -181,6 +195,7 @@ def _several(
         clock=desk.clock,
         on_end=lambda ended: _report_end(desk, ended),
         final=(ExitCode.STORE_LOST,),
+        on_request=reload,
     )
     if port is None:
         return run()
@@ -197,7 +212,10 @@ def _several(
 
 def _listen(desk: Desk, app: App, least: int) -> None:
     log = log_lines(desk, least)
-    app.observe = fan_out(log_events(desk.clock, log=log), app.observe)
+    observers = [log_events(desk.clock, log=log)]
+    if desk.err.is_terminal and not desk.as_json:
+        observers.append(tracebacks(partial(desk.err.print, soft_wrap=True)))
+    app.observe = fan_out(*observers, app.observe)
 
 
 def log_lines(desk: Desk, least: int = logging.INFO) -> Log:
@@ -239,6 +257,8 @@ def _documents(desk: Desk, least: int) -> Log:
 
 
 def _report_end(desk: Desk, ended: ChildEnded) -> None:
+    if ended.is_asked:
+        return
     how = f"was killed by signal {-ended.code}" if ended.code < 0 else "ended"
     code = f" with code {ended.code}" if ended.code > 0 else ""
     again = f"; a new one starts in {ended.delay:g} s" if ended.delay is not None else ""
@@ -257,6 +277,8 @@ async def classify(
     code: str | None = None,
     grpc: str | None = None,
     rules: Path | None = None,
+    app: str | None = None,
+    mailbox: str | None = None,
     desk: AtDesk,
 ) -> None:
     """
@@ -269,18 +291,29 @@ async def classify(
         code: The code of the error, such as ECONNREFUSED or 40P01.
         grpc: The gRPC status of the error, such as UNAVAILABLE.
         rules: A TOML file of rules that are tried first.
+        app: The App with rules of its own in Python, as module:name.
+        mailbox: Only the rules of this mailbox of the App (default: of all its mailboxes).
     """
     if not text and type_ == _ANY and (status, code, grpc) == (None, None, None):
         raise ConfigError(
             'describe the error: dlq classify "connection refused", or with --type,'
             " --status, --code or --grpc"
         )
-    classifier = DEFAULT.extended(*read_rules(rules or desk.settings.rules))
+    first = read_rules(rules or desk.settings.rules)
     error = _error(text, type_, status=status, code=code, grpc=grpc)
-    verdict = classifier.classify(error, desk.clock.now())
+    found: dict[Verdict, list[str]] = {}
+    for name, classifier in _classifiers(app, mailbox).items():
+        verdict = classifier.extended(*first).classify(error, desk.clock.now())
+        found.setdefault(verdict, []).append(name)
+    for verdict, names in found.items():
+        _show_verdict(desk, verdict, names if len(found) > 1 else [])
+
+
+def _show_verdict(desk: Desk, verdict: Verdict, mailboxes: Sequence[str]) -> None:
     if desk.as_json:
         desk.document(
             {
+                **({"mailboxes": mailboxes} if mailboxes else {}),
                 "trouble": verdict.trouble,
                 "category": verdict.trouble.category,
                 "code": verdict.code,
@@ -290,9 +323,26 @@ async def classify(
         )
         return
     retried = "worth" if verdict.trouble.category == "RETRYABLE" else "not worth"
+    if mailboxes:
+        desk.tell(f"In {', '.join(mailboxes)}:")
     desk.tell(f"trouble  {verdict.trouble} ({retried} retrying)")
     desk.tell(f"code     {verdict.code}")
     desk.tell(f"rule     {verdict.rule or '(none: no rule matches)'}")
+
+
+def _classifiers(app: str | None, mailbox: str | None) -> dict[str, ErrorClassifier]:
+    """Return the classifiers of an App by mailbox; without an App the default one."""
+    if app is None:
+        if mailbox is not None:
+            raise ConfigError("--mailbox needs an App: add --app, such as --app shop:app")
+        return {"": DEFAULT}
+    loaded = load_app(app)
+    if mailbox is not None:
+        loaded.check_only([mailbox])
+    found = {one.mailbox: one.options.policy.classifier for one in loaded.registrations()}
+    if mailbox is not None:
+        return {mailbox: found.get(mailbox, DEFAULT)}
+    return found or {"": (loaded.policy or DLQPolicy()).classifier}
 
 
 def _error(

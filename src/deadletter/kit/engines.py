@@ -5,6 +5,7 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
 from msgspec import structs
@@ -52,9 +53,38 @@ def client_library(scheme: str, extra: str, *packages: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in packages:
             raise
-        raise ConfigError(
-            f"{scheme}:// needs its client: pip install 'deadletter[{extra}]'"
-        ) from error
+        raise missing_client(scheme, extra) from error
+
+
+_CLIENTS: Final = {
+    "memory": "",
+    "sqlite": "sqlite3",
+    "postgresql": "asyncpg",
+    "mongodb": "pymongo",
+    "redis": "redis",
+    "bullmq": "redis",
+    "sqs": "aiobotocore",
+    "kafka": "confluent_kafka",
+    "amqp": "pamqp",
+    "nats": "nats",
+}
+"""The packages that engines need, by the scheme of their URLs."""
+
+
+def missing_client(scheme: str, extra: str) -> ConfigError:
+    """Return the error for an engine whose client library is not installed."""
+    here = [name for name, package in _CLIENTS.items() if not package or _is_installed(package)]
+    return ConfigError(
+        f"{scheme}:// needs deadletter[{extra}]: pip install 'deadletter[{extra}]'; this"
+        f" installation can do {', '.join(here)}"
+    )
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ValueError:  # somebody has put something else in its place
+        return False
 
 
 _DEAD_ENDS: Final = ("dlq", "dlt", "dead", "dead-letters", "dead_letters", "poison")

@@ -72,7 +72,6 @@ _TEST: Final = '''\
 
 from pathlib import Path
 
-from deadletter.testing.repro import handle
 from {module} import {name}
 
 # {about}
@@ -80,7 +79,10 @@ from {module} import {name}
 
 
 def test_letter_{id}() -> None:
-    handle({name}, Path(__file__).with_name("{fixture}"))
+    with {name}.testing() as t:
+        t.send_file(Path(__file__).with_name("{fixture}"))
+        t.settled()
+        t.no_letters()
 '''
 
 

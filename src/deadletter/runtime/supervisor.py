@@ -12,6 +12,7 @@ supervisor is ready when every child is.
 """
 
 import asyncio
+import math
 import os
 import selectors
 import signal
@@ -69,6 +70,8 @@ def replace_after(life: Life, failures: int) -> Replacement:
 
 _HURRIED: Final = 5.0  # seconds left to children after the second signal
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+RELOAD: Final = signal.SIGUSR1
+"""Asks a supervisor to replace its children, if it takes requests."""
 
 
 class ChildEnded(Struct, frozen=True):
@@ -77,6 +80,7 @@ class ChildEnded(Struct, frozen=True):
     pid: int
     code: int  # exit code, or minus the signal that killed it
     delay: float | None
+    is_asked: bool = False  # it ended because it is replaced
 
 
 class _Place:
@@ -90,6 +94,7 @@ class _Place:
         self.due = 0.0  # when to start a child, if there is none
         self.failures = 0  # children in a row that died without taking a message
         self.progress: int | None = None  # where the child says that it takes some
+        self.replaced_by: float | None = None  # when a child that was told to end is killed
 
     def took_messages(self) -> bool:
         """Return whether the child that died here had taken any; asked once."""
@@ -113,6 +118,7 @@ def supervise(
     on_end: Callable[[ChildEnded], None] = lambda ended: None,
     listeners: Sequence[socket.socket] = (),
     final: Collection[int] = (),
+    on_request: bool = False,
 ) -> int:
     """
     Keep `processes` children running until SIGTERM or SIGINT; give the exit code.
@@ -123,13 +129,19 @@ def supervise(
     that replaces another has its. Of `listeners`, if there are any, each place has one
     to answer probes on. A child that exits with one of the codes in `final` is not
     replaced: the others are stopped as well, and that is the exit code.
+
+    With `on_request`, `RELOAD` replaces all children: each gets a SIGTERM and `grace` seconds. A
+    child that ends before it takes a message, as with a mistake in its code, is then replaced
+    at the next request.
     """
     if processes < 1:
         raise ConfigError(f"{processes} processes cannot work: ask for 1 or more")
     places = [
         _Place(number, listeners[number] if listeners else None) for number in range(processes)
     ]
-    return _Supervisor(command, places, clock, grace, on_end, final=final).run()
+    return _Supervisor(
+        command, places, clock, grace, on_end, final=final, on_request=on_request
+    ).run()
 
 
 class _Supervisor:
@@ -142,6 +154,7 @@ class _Supervisor:
         on_end: Callable[[ChildEnded], None],
         *,
         final: Collection[int],
+        on_request: bool,
     ) -> None:
         self._command = command
         self._clock = clock
@@ -149,6 +162,8 @@ class _Supervisor:
         self._on_end = on_end
         self._places = places
         self._final = final
+        self._on_request = on_request
+        self._is_asked = False  # to replace the children
         self._code: int | None = None  # what a child ended us with
         self._signals = 0
         self._deadline: float | None = None  # set once we are stopping
@@ -158,7 +173,8 @@ class _Supervisor:
     def run(self) -> int:
         lifeline, held_open = os.pipe()
         try:
-            with _woken_by_signals(self._count) as sleep:
+            signals = (*_SIGNALS, RELOAD) if self._on_request else _SIGNALS
+            with _woken_by_signals(self._count, signals) as sleep:
                 self._watch(lifeline, sleep)
         finally:
             self._kill()
@@ -178,6 +194,7 @@ class _Supervisor:
                 told = self._signals
                 self._pass_on(told)
             if self._deadline is None:
+                self._replace()
                 self._start_missing(lifeline)
             elif not any(place.child for place in self._places):
                 return
@@ -187,8 +204,26 @@ class _Supervisor:
             sleep(self._until_next())
 
     def _count(self, number: int, frame: FrameType | None) -> None:
-        if number != signal.SIGCHLD:
+        if number == RELOAD:
+            self._is_asked = True
+        elif number != signal.SIGCHLD:
             self._signals += 1
+
+    def _replace(self) -> None:
+        """Ask the children to end if they are to be replaced; kill those that do not."""
+        now = self._clock.monotonic()
+        for place in self._places:
+            if place.child is None:
+                if self._is_asked:
+                    place.due = now
+            elif place.replaced_by is None:
+                if self._is_asked:
+                    place.replaced_by = now + self._grace
+                    place.child.terminate()
+            elif now >= place.replaced_by:
+                with suppress(ProcessLookupError):
+                    os.killpg(place.child.pid, signal.SIGKILL)
+        self._is_asked = False
 
     def _start_missing(self, lifeline: int) -> None:
         now = self._clock.monotonic()
@@ -234,7 +269,11 @@ class _Supervisor:
                 continue
             place.child = None
             delay = None
-            if self._deadline is None and code in self._final:
+            is_asked, place.replaced_by = place.replaced_by is not None, None
+            if self._deadline is None and is_asked:
+                place.took_messages()
+                place.due, place.failures, delay = now, 0, 0.0
+            elif self._deadline is None and code in self._final:
                 self._code = code
                 self._pass_on(1)
             elif self._deadline is None:
@@ -242,10 +281,13 @@ class _Supervisor:
             elif not self._ended_well(code):
                 self._was_clean = False
             with suppress(Exception):  # whatever it does, we go on
-                self._on_end(ChildEnded(child.pid, code, delay))
+                self._on_end(ChildEnded(child.pid, code, delay, is_asked))
 
-    def _put_off(self, place: _Place, now: float) -> float:
+    def _put_off(self, place: _Place, now: float) -> float | None:
         life = Life(now - place.started, place.took_messages())
+        if self._on_request and not life.took_messages:
+            place.due = math.inf
+            return None
         replacement = replace_after(life, place.failures)
         place.failures = replacement.failures
         place.due = now + replacement.delay
@@ -288,19 +330,21 @@ class _Supervisor:
         now = self._clock.monotonic()
         if self._deadline is not None:
             return max(0.0, self._deadline - now)
-        due = [place.due - now for place in self._places if place.child is None]
-        return max(0.0, min(due)) if due else None
+        due = [place.due for place in self._places if place.child is None]
+        due += [place.replaced_by for place in self._places if place.replaced_by is not None]
+        first = min(due, default=math.inf)
+        return None if math.isinf(first) else max(0.0, first - now)
 
 
 @contextmanager
 def _woken_by_signals(
-    handle: Callable[[int, FrameType | None], None],
+    handle: Callable[[int, FrameType | None], None], signals: Sequence[signal.Signals]
 ) -> Iterator[Callable[[float | None], None]]:
     """A sleep that signals end, those too that come just before it."""
     ear, mouth = os.pipe()
     os.set_blocking(ear, False)
     os.set_blocking(mouth, False)
-    before = {number: signal.signal(number, handle) for number in heeded(_SIGNALS)}
+    before = {number: signal.signal(number, handle) for number in heeded(signals)}
     wakeup = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
     with selectors.DefaultSelector() as selector:
         selector.register(ear, selectors.EVENT_READ)

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from deadletter.core.ids import uuid7
+from deadletter.ports.features import Clock
 
 BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """Wall-clock time when virtual time is 0."""
@@ -38,7 +39,7 @@ class VirtualClock:
 class SeededDice:
     """Chance that repeats itself."""
 
-    def __init__(self, seed: str, clock: VirtualClock) -> None:
+    def __init__(self, seed: str, clock: Clock) -> None:
         self._random = Random(seed)  # noqa: S311 -- must repeat, guards nothing
         self._clock = clock
 

@@ -13,6 +13,7 @@ from deadletter.core.events import Observer
 from deadletter.core.message import Message
 from deadletter.core.redact import redact, unreadable
 from deadletter.intake.dialects import NOBODY, Trusted, origin_of
+from deadletter.kit import missing_client
 from deadletter.ports import (
     Clock,
     CopyFinder,
@@ -64,9 +65,7 @@ async def opened_foreign(url: str, *, clock: Clock | None = None) -> AsyncIterat
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("deadletter"):
             raise
-        raise ConfigError(
-            f"{urlsplit(url).scheme}:// needs its client: pip install 'deadletter[{extra}]'"
-        ) from error
+        raise missing_client(urlsplit(url).scheme, extra) from error
     foreign = await opener(url, clock=clock or SystemClock())
     try:
         yield foreign

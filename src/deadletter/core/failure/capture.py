@@ -30,7 +30,7 @@ _FIRST: Final = 5
 _LAST: Final = 15
 _STDLIB: Final = os.__file__.replace("\\", "/").rpartition("/")[0] + "/"
 _OURS: Final = __file__.replace("\\", "/").rpartition("/core/")[0] + "/"
-_RUNTIME: Final = _OURS + "runtime/"
+_AROUND: Final = (_OURS + "runtime/", _OURS + "harness/")
 _MOST_ORIGINS: Final = 1024  # cached
 _NAMES: Final = frozenset((*dis.haslocal, *dis.hasname, *dis.hasfree))
 _LONG: Final = 60  # frames; origins with more are not cached
@@ -103,7 +103,7 @@ def _top(frames: list[TracebackType]) -> str:
     """
     for trace in reversed(frames):
         code = trace.tb_frame.f_code
-        if _is_application(code.co_filename):
+        if is_application(code.co_filename):
             return _name(trace) + line_digest(code, trace.tb_lineno)
     outside = [one for one in frames if not one.tb_frame.f_code.co_filename.startswith(_OURS)]
     return _name(outside[-1]) if outside else ""
@@ -146,7 +146,7 @@ def _constant(value: object) -> str:
 
 
 def _is_ours(trace: TracebackType) -> bool:
-    return trace.tb_frame.f_code.co_filename.startswith(_RUNTIME)
+    return trace.tb_frame.f_code.co_filename.startswith(_AROUND)
 
 
 def _line(trace: TracebackType) -> str:
@@ -175,7 +175,8 @@ def _place(file: str, function: str) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=4096)
-def _is_application(file: str) -> bool:
+def is_application(file: str) -> bool:
+    """Return whether a file is the application's: not Python's, a library's or ours."""
     path = file.replace("\\", "/")
     return not (
         path.startswith((_STDLIB, _OURS, "<frozen "))
