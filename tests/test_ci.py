@@ -35,7 +35,7 @@ END
 exit ${failed:+1}
 """
 ALL = [
-    *("lint", "types", "services", "test", "slow", "browser"),
+    *("lint", "types", "services", "test", "slow", "browser", "pages"),
     *("faults-ci", "engines", "systems", "ledger"),
 ]
 
