@@ -1,11 +1,13 @@
 """PostgreSQL: messages are sent within transactions of the application, with every driver."""
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
 from datetime import UTC, datetime
 from itertools import cycle, islice
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -31,11 +33,14 @@ from deadletter import App, ConfigError, Unavailable
 from deadletter.ports import Reconciles
 from deadletter.sync import SyncApp
 from deadletter.testing.fakes import FakeClock
+from docs.reading import ROOT, blocks
 from engines.forgery_rig import unused
 from engines.postgresql_time import a_database, own_database
 from servers import Server
 
 __all__ = ["dlq", "own_database"]
+
+PAGE = ROOT / "docs" / "transactional-send.md"
 
 
 @pytest.fixture(params=POSTGRESQL)
@@ -306,3 +311,63 @@ async def test_a_savepoint_takes_its_messages_back(own_database: str, app: App) 
 
     assert await in_mailbox(app, mailbox) == [1, 3]
     await check_sums(app)
+
+
+_ANOTHER_USER = """
+CREATE ROLE clerk LOGIN PASSWORD 'of-the-shop';
+GRANT USAGE ON SCHEMA deadletter TO clerk;
+GRANT SELECT, UPDATE ON deadletter.mailboxes TO clerk;
+GRANT SELECT, INSERT ON deadletter.messages TO clerk;
+GRANT SELECT, INSERT, UPDATE ON deadletter.tally TO clerk;
+"""
+
+
+async def test_another_user_may_send_with_the_permissions_of_the_page(
+    own_database: str, app: App, connection: Any
+) -> None:
+    mailbox = unused("orders")
+    await connection.execute(_ANOTHER_USER)
+    host = own_database.rpartition("@")[2]
+    clerk = await asyncpg.connect(f"postgresql://clerk:of-the-shop@{host}")
+    try:
+        async with clerk.transaction():
+            await app.send_many(mailbox, [{"n": 1}, {"n": 2}], connection=clerk)
+    finally:
+        await clerk.close()
+        await connection.execute("DROP OWNED BY clerk; DROP ROLE clerk")
+
+    assert await in_mailbox(app, mailbox) == [1, 2]
+    await check_sums(app)
+
+
+async def test_the_functions_of_the_page_send(
+    own_database: str, app: App, connection: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page itself runs on SQLite."""
+    monkeypatch.chdir(tmp_path)
+    page: dict[str, Any] = {"App": App}
+    code = [one.text for one in blocks(PAGE.read_text()) if one.language == "python"]
+    for text in code:
+        if "asyncio.run" not in text:
+            exec(text, page)
+    await connection.execute("CREATE TABLE orders (amount integer)")
+    use_django(own_database)
+    engine = create_async_engine(own_database.replace("://", "+asyncpg://"))
+
+    def blocking() -> None:
+        with SyncApp(own_database) as shop:
+            page["order_with_psycopg"](shop, own_database, 1)
+            page["order_with_django"](shop, 2)
+        django_connection.close()
+
+    await asyncio.to_thread(blocking)
+    async with asyncpg.create_pool(own_database, min_size=1) as pool:
+        await page["order_with_asyncpg"](app, pool, 3)
+    async with AsyncSession(engine) as session:
+        await page["order_with_sqlalchemy"](app, session, 4)
+    await engine.dispose()
+
+    assert await connection.fetchval("SELECT array_agg(amount) FROM orders") == [1, 2, 3, 4]
+    source = (await app.engine()).broker.source("orders")
+    received = await source.receive(limit=10, wait=1.0, lease=10.0)
+    assert [json.loads(one.message.body)["amount"] for one in received] == [1, 2, 3, 4]

@@ -158,6 +158,11 @@ class _Aiosqlite(AsyncConnection):
             return rows
 
 
+def _tuples(_: object) -> type[tuple[Any, ...]]:
+    """Have psycopg return rows as tuples, whatever the application's own rows are."""
+    return tuple
+
+
 class _Psycopg(SyncConnection):
     dialect: Dialect = "postgresql"
 
@@ -168,9 +173,7 @@ class _Psycopg(SyncConnection):
         return self._connection
 
     def fetch(self, sql: str, *values: Any) -> Rows:
-        from psycopg.rows import tuple_row  # noqa: PLC0415 -- the application has it
-
-        with self._connection.cursor(row_factory=tuple_row) as cursor:
+        with self._connection.cursor(row_factory=_tuples) as cursor:
             cursor.execute(*translated(sql, values, Paramstyle.PYFORMAT))
             return cursor.fetchall() if cursor.description else []
 
@@ -185,9 +188,7 @@ class _AsyncPsycopg(AsyncConnection):
         return self._connection
 
     async def fetch(self, sql: str, *values: Any) -> Rows:
-        from psycopg.rows import tuple_row  # noqa: PLC0415 -- the application has it
-
-        async with self._connection.cursor(row_factory=tuple_row) as cursor:
+        async with self._connection.cursor(row_factory=_tuples) as cursor:
             await cursor.execute(*translated(sql, values, Paramstyle.PYFORMAT))
             return await cursor.fetchall() if cursor.description else []
 
