@@ -252,6 +252,42 @@ async def test_another_key_of_the_sums_is_noticed(
         await check_sums(keyed)
 
 
+async def test_a_snapshot_from_before_another_key_is_run_again(
+    own_database: str, connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums of one mailbox would otherwise be made with two keys."""
+    mailbox = unused("orders")
+    async with App(own_database) as plain:
+        await plain.send(mailbox, {"n": 1})
+        transaction = connection.transaction(isolation="repeatable_read")
+        await transaction.start()
+        await connection.fetch("SELECT 1")
+        monkeypatch.setenv("DLQ_SIGNING_KEYS", "a key that is long enough to be one of ours")
+        async with App(own_database) as keyed:
+            broker = (await keyed.engine()).broker
+            assert isinstance(broker, Reconciles)
+            assert await broker.rekey() > 0
+            with pytest.raises(asyncpg.SerializationError):
+                await plain.send(mailbox, {"n": 2}, connection=connection)
+            await transaction.rollback()
+            await check_sums(keyed)
+
+
+async def test_a_mailbox_is_not_deleted_under_a_transaction(app: App, connection: Any) -> None:
+    mailbox = unused("orders")
+    broker = (await app.engine()).broker
+    transaction = connection.transaction()
+    await transaction.start()
+    await app.send(mailbox, {"n": 1}, connection=connection)
+    deleting = asyncio.create_task(broker.delete(mailbox, force=True))
+    done, _ = await asyncio.wait([deleting], timeout=0.5)
+    assert not done
+    await transaction.commit()
+
+    assert await deleting == 1  # the message is counted as purged
+    await check_sums(app)
+
+
 async def test_a_deleted_mailbox_is_made_anew(app: App, connection: Any) -> None:
     mailbox = unused("orders")
     await app.send(mailbox, {"n": 1})
