@@ -50,8 +50,11 @@ async def check_commit_and_rollback(url: str, opened: Opened, mailbox: str) -> N
         await _make_orders(shop)
         for n in range(6):
             await shop.order(app, n, commits=n % 2 == 1, mailbox=mailbox)
+        await shop.begin()
+        await shop.send(app, mailbox, {"n": 7})  # all there is in this transaction
+        await shop.commit()
 
-        assert await in_mailbox(app, mailbox) == [1, 3, 5]
+        assert await in_mailbox(app, mailbox) == [1, 3, 5, 7]
         await check_sums(app)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from datetime import UTC, datetime
 from itertools import cycle, islice
 from pathlib import Path
@@ -98,10 +98,17 @@ async def connection(own_database: str) -> AsyncIterator[Any]:
 
 
 @pytest.fixture
-async def other(own_database: str) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(own_database)
-    yield connection
-    await connection.close()
+async def other(own_database: str, connection: Any) -> AsyncIterator[Any]:
+    """A connection that counts in the same rows as the first, when it sends by itself."""
+    async with AsyncExitStack() as stack:
+        for _ in range(200):
+            other = await asyncpg.connect(own_database)
+            stack.push_async_callback(other.close)
+            if (other.get_server_pid() - connection.get_server_pid()) % 16 == 0:
+                yield other
+                return
+            await other.close()
+        pytest.fail("no process of the server has a fitting number")
 
 
 _ROWS = """

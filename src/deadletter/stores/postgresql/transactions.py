@@ -88,8 +88,8 @@ class PostgresqlBorrowedSink:
         fetch = self._connection.fetch
         if len(parts) == 1:
             return bool(await fetch(SEND_BORROWED, number, *parts[0]))
-        await fetch(_SAVE)
         try:
+            await fetch(_SAVE)
             answers = [await fetch(SEND_BORROWED, number, *part) for part in parts]
         except BaseException:
             with suppress(Exception):  # the error that is raised says why

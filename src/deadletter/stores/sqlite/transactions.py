@@ -55,8 +55,8 @@ class SqliteBorrowedSink:
         rows, fetch = rows_of(messages), self._connection.fetch
         await self._check()
         await self._connection.enter()
-        await fetch(_SAVE)
         try:
+            await fetch(_SAVE)
             await self._send(rows, messages, max(0, seconds(delay)))
         except BaseException:
             with suppress(Exception):  # the error that is raised says why
