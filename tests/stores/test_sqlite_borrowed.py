@@ -13,6 +13,8 @@ from typing import Any
 import aiosqlite
 import pytest
 import sqlalchemy
+from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import scoped_session, sessionmaker
 
 from borrowed_checks import (
     Opened,
@@ -366,6 +368,42 @@ def test_a_call_that_takes_too_long_is_undone(url: str, connection: sqlite3.Conn
         slow.commit()
     assert connection.execute("SELECT name, sent FROM mailboxes").fetchall() == [("others", 1)]
     assert connection.execute("SELECT count(*) FROM messages").fetchone() == (1,)
+
+
+async def test_handlers_send_within_transactions_as_well(
+    url: str, tmp_path: Path, connection: sqlite3.Connection
+) -> None:
+    """The office may be elsewhere: only the mailbox has to be in the file."""
+    app = App(url, office=f"sqlite:///{tmp_path}/office.db")
+
+    @app.handler("orders")
+    async def handle(order: dict[str, int]) -> None: ...
+
+    async with app:
+        await handle.send({"n": 1}, connection=connection)
+        await handle.send_many([{"n": 2}], connection=connection)
+        connection.rollback()
+        await handle.send_many([{"n": 3}], connection=connection)
+        await app.send_many("orders", [], connection=connection)
+        connection.commit()
+        assert await in_mailbox(app) == [3]
+
+
+async def test_scoped_sessions(url: str) -> None:
+    engine = sqlalchemy.create_engine(url)
+    aengine = create_async_engine(url.replace("sqlite:", "sqlite+aiosqlite:"))
+    session = scoped_session(sessionmaker(engine))
+    asession = async_scoped_session(async_sessionmaker(aengine), asyncio.current_task)
+    async with App(url) as app:
+        await app.send("orders", {"n": 1}, connection=session)
+        session.commit()
+        session.remove()
+        await app.send("orders", {"n": 2}, connection=asession)
+        await asession.commit()
+        await asession.remove()
+        assert await in_mailbox(app) == [1, 2]
+    engine.dispose()
+    await aengine.dispose()
 
 
 async def test_a_later_delivery(url: str, connection: sqlite3.Connection) -> None:

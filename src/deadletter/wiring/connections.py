@@ -216,23 +216,19 @@ _SQLALCHEMY_STYLES: Final = {
 
 
 class _SqlAlchemy(SyncConnection):
-    """A Connection, or a Session, whose connection is the one of its transaction."""
+    """
+    A Connection, or a Session, whose connection is the one of its transaction.
+
+    All statements go through it: SQLAlchemy begins with the first one, and only then commits.
+    """
 
     def __init__(self, given: Any) -> None:
         self._given = given
-        bind = given.get_bind() if hasattr(given, "get_bind") else given
-        self.dialect = _dialect(bind.dialect.name)
-        self._style = _style(bind.dialect)
+        self.dialect, self._style = _spoken(given)
 
     def driver(self) -> object:
         driver: object = self._connection().connection.driver_connection
         return driver
-
-    def enter(self) -> None:
-        connection = self._connection()
-        if not connection.in_transaction():
-            connection.begin()  # else the application's commit() would do nothing
-        super().enter()
 
     def fetch(self, sql: str, *values: Any) -> Rows:
         statement, parameters = translated(sql, values, self._style)
@@ -249,9 +245,7 @@ class _AsyncSqlAlchemy(AsyncConnection):
 
     def __init__(self, given: Any) -> None:
         self._given = given
-        bind = given.get_bind() if hasattr(given, "get_bind") else given
-        self.dialect = _dialect(bind.dialect.name)
-        self._style = _style(bind.dialect)
+        self.dialect, self._style = _spoken(given)
 
     async def driver(self) -> object:
         raw = await (await self._connection()).get_raw_connection()
@@ -259,9 +253,6 @@ class _AsyncSqlAlchemy(AsyncConnection):
         return driver
 
     async def enter(self) -> None:
-        connection = await self._connection()
-        if not connection.in_transaction():
-            await connection.begin()
         if _home(await self.driver()) == "asyncpg":
             await self.fetch("SELECT 1")  # with which SQLAlchemy begins for asyncpg
         await super().enter()
@@ -301,14 +292,16 @@ class _Django(SyncConnection):
             return cursor.fetchall() if cursor.description else []
 
 
-def _style(dialect: Any) -> Paramstyle:
+def _spoken(given: Any) -> tuple[Dialect, Paramstyle]:
+    """Return which SQL a connection or session of SQLAlchemy takes, and with which parameters."""
+    dialect = (given.get_bind() if hasattr(given, "get_bind") else given).dialect
     style = _SQLALCHEMY_STYLES.get(dialect.paramstyle)
     if style is None:
         raise ConfigError(
             f"connection= uses {dialect.driver} through SQLAlchemy, which is not supported: use"
             " postgresql+asyncpg, postgresql+psycopg, sqlite or sqlite+aiosqlite"
         )
-    return style
+    return _dialect(dialect.name), style
 
 
 def _dialect(name: str) -> Dialect:
