@@ -4,6 +4,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, closing
 from datetime import UTC, datetime
 from itertools import cycle, islice
@@ -339,6 +340,22 @@ async def test_an_sqlite_connection_is_refused(app: App) -> None:
     refused = pytest.raises(ConfigError, match="leads to sqlite, but the mailboxes are in postg")
     with closing(sqlite3.connect(":memory:")) as sqlite, refused:
         await app.send("orders", b"1", connection=sqlite)
+
+
+def test_threads_share_a_sync_app(own_database: str) -> None:
+    """As those of a web server do, each with a connection of its own."""
+    mailbox = unused("orders")
+
+    def sell(first: int) -> None:
+        with psycopg.connect(own_database) as connection:
+            for n in range(first, first + 20):
+                shop.send(mailbox, {"n": n}, connection=connection)
+                connection.rollback() if n % 2 else connection.commit()
+
+    with SyncApp(own_database) as shop, ThreadPoolExecutor(8) as threads:
+        list(threads.map(sell, range(0, 160, 20)))
+        assert shop.call(in_mailbox(shop.app, mailbox)) == list(range(0, 160, 2))
+        shop.call(check_sums(shop.app))
 
 
 async def test_a_savepoint_takes_its_messages_back(own_database: str, app: App) -> None:
