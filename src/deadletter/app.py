@@ -34,6 +34,7 @@ from deadletter.runtime.registration import BRAKE, check_bodies, check_mailbox, 
 from deadletter.wiring.chores import anchoring, indexing, tidying_deaths
 from deadletter.wiring.engines import check_url, default_settings, key_ring, open_engine
 from deadletter.wiring.foreign import Ways, intakes
+from deadletter.wiring.lending import sink_within
 
 from .handler_registry import HandlerRegistry, Lifespan
 from .home import Home
@@ -134,6 +135,7 @@ class App(HandlerRegistry):
         content_type: str | None = None,
         traceparent: str | None = None,
         tracestate: str | None = None,
+        connection: object = None,
     ) -> str:
         """
         Send a message and return its id, once the broker has stored it.
@@ -158,6 +160,9 @@ class App(HandlerRegistry):
             content_type: The type of the body (default: by the body).
             traceparent: W3C trace context to continue (default: None).
             tracestate: W3C trace state (default: None).
+            connection: Your own connection to the database of the mailbox, PostgreSQL or
+                SQLite: the message is sent if, and only if, its transaction commits
+                (default: None, sent at once).
         """
         check_mailbox(mailbox)
         home = self._home
@@ -175,7 +180,7 @@ class App(HandlerRegistry):
         )
         message = new_message(body, options, id=home.dice.new_id() if id is None else id, now=now)
         due = due_in(delay, at, now)
-        await (await self._sink(mailbox, home)).send([message], delay=due)
+        await (await self._sink(mailbox, home, connection)).send([message], delay=due)
         return message.id
 
     async def send_many(
@@ -186,6 +191,7 @@ class App(HandlerRegistry):
         delay: float | timedelta = 0.0,
         at: datetime | None = None,
         max_attempts: int | None = None,
+        connection: object = None,
     ) -> list[str]:
         """
         Send many messages at once, all of them or none, and return their ids in order.
@@ -199,6 +205,8 @@ class App(HandlerRegistry):
             at: The time from which they may be received, as in `send` (default: None).
             max_attempts: Attempts for each message that has no limit of its own, 1 to 1000
                 (default: None, the policy's).
+            connection: Your own connection, in whose transaction they are sent, as in `send`
+                (default: None, sent at once).
         """
         check_mailbox(mailbox)
         check_bodies(items)
@@ -208,15 +216,18 @@ class App(HandlerRegistry):
         messages = new_messages(
             items, max_attempts=max_attempts, now=now, new_ids=home.dice.new_ids
         )
-        await (await self._sink(mailbox, home)).send(messages, delay=due)
+        await (await self._sink(mailbox, home, connection)).send(messages, delay=due)
         return [message.id for message in messages]
 
     @property
     def _home(self) -> Home:
         return self._own.here()
 
-    async def _sink(self, mailbox: str, home: Home) -> Sink:
-        sink = await home.sink(mailbox)
+    async def _sink(self, mailbox: str, home: Home, connection: object) -> Sink:
+        if connection is None or home is not self._own:  # tests send at once, see `testing`
+            sink = await home.sink(mailbox)
+        else:
+            sink = sink_within(await home.engine(), mailbox, connection)
         return sink if self.sending is None else self.sending(sink, home.clock)
 
     def check_only(self, only: Collection[str] | None) -> frozenset[str]:

@@ -12,8 +12,9 @@ One background thread runs one event loop for all callers.
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from weakref import WeakSet
@@ -23,6 +24,7 @@ from .core.errors import ConfigError, Unavailable
 from .core.letter import DeadLetter
 from .ports import Page
 from .runtime.outgoing import Item
+from .wiring.lending import LentConnection
 
 T = TypeVar("T")
 
@@ -66,26 +68,31 @@ class SyncApp:
         content_type: str | None = None,
         traceparent: str | None = None,
         tracestate: str | None = None,
+        connection: object = None,
     ) -> str:
-        """Send a message and return its id; the arguments are those of `App.send`."""
-        return self.call(
-            self.app.send(
-                mailbox,
-                body,
-                id=id,
-                key=key,
-                delay=delay,
-                at=at,
-                max_attempts=max_attempts,
-                expires_in=expires_in,
-                idempotency_key=idempotency_key,
-                reply_to=reply_to,
-                headers=headers,
-                content_type=content_type,
-                traceparent=traceparent,
-                tracestate=tracestate,
-            )
+        """
+        Send a message and return its id; the arguments are those of `App.send`.
+
+        With `connection`, its statements run on the calling thread.
+        """
+        send = partial(
+            self.app.send,
+            mailbox,
+            body,
+            id=id,
+            key=key,
+            delay=delay,
+            at=at,
+            max_attempts=max_attempts,
+            expires_in=expires_in,
+            idempotency_key=idempotency_key,
+            reply_to=reply_to,
+            headers=headers,
+            content_type=content_type,
+            traceparent=traceparent,
+            tracestate=tracestate,
         )
+        return self.call(send()) if connection is None else self._lend(send, connection)
 
     def send_many(
         self,
@@ -95,11 +102,13 @@ class SyncApp:
         delay: float | timedelta = 0.0,
         at: datetime | None = None,
         max_attempts: int | None = None,
+        connection: object = None,
     ) -> list[str]:
         """Send many messages, all or none; the arguments are those of `App.send_many`."""
-        return self.call(
-            self.app.send_many(mailbox, items, delay=delay, at=at, max_attempts=max_attempts)
+        send = partial(
+            self.app.send_many, mailbox, items, delay=delay, at=at, max_attempts=max_attempts
         )
+        return self.call(send()) if connection is None else self._lend(send, connection)
 
     def search(self, query: str = "", *, limit: int = 50, after: str | None = None) -> Page:
         """
@@ -145,10 +154,29 @@ class SyncApp:
             if future.done():  # the coroutine itself raised TimeoutError
                 raise
             future.cancel()
-            raise Unavailable(
-                f"no answer within {self.timeout:g} seconds: the call may or may not have "
-                "taken effect; try again, or give SyncApp a longer timeout"
-            ) from None
+            raise self._late() from None
+
+    def _lend(self, send: Callable[..., Coroutine[Any, Any, T]], connection: object) -> T:
+        """Send on the thread of the App, with the statements of the connection on this one."""
+        lent = LentConnection(connection)
+        thread = self._running()
+
+        async def sending() -> T:
+            async with asyncio.timeout(self.timeout) as limit:
+                try:
+                    return await send(connection=lent)
+                except asyncio.CancelledError:
+                    if limit.expired():
+                        raise self._late() from None
+                    raise
+
+        return lent.serve(thread.loop, sending())
+
+    def _late(self) -> Unavailable:
+        return Unavailable(
+            f"no answer within {self.timeout:g} seconds: the call may or may not have "
+            "taken effect; try again, or give SyncApp a longer timeout"
+        )
 
     def close(self) -> None:
         """Close the App and end the thread; further calls raise ConfigError."""

@@ -43,6 +43,14 @@ async def a_database(server_url: str) -> AsyncIterator[str]:
 
 
 @pytest.fixture(scope="module")
+def own_database(postgresql_server: Server) -> Iterator[str]:
+    """A database for the tests of one module, which is gone afterwards."""
+    url = asyncio.run(_create(postgresql_server.url))
+    yield url
+    asyncio.run(_drop(postgresql_server.url, url))
+
+
+@pytest.fixture(scope="module")
 def told_database(postgresql_server: Server) -> Iterator[str]:
     """A database with all tables, that goes by a clock we can set."""
     url = asyncio.run(_create(postgresql_server.url))

@@ -86,6 +86,7 @@ from .letters import (
     Seal,
     Sealed,
 )
+from .transactions import BorrowedConnection, Dialect, JoinsTransactions, Rows, TransactionalSending
 
 __all__ = [
     "PROCESS_KEYS",
@@ -96,6 +97,7 @@ __all__ = [
     "AtomicBurial",
     "AtomicReplay",
     "BodyIndexing",
+    "BorrowedConnection",
     "Broker",
     "Burial",
     "Clock",
@@ -105,6 +107,7 @@ __all__ = [
     "CopyTrace",
     "Counting",
     "DeathCounting",
+    "Dialect",
     "Dice",
     "Drain",
     "Durability",
@@ -118,6 +121,7 @@ __all__ = [
     "Hides",
     "Indexing",
     "ItemStore",
+    "JoinsTransactions",
     "KeepsIds",
     "KeepsItems",
     "Kept",
@@ -152,6 +156,7 @@ __all__ = [
     "ReplayNext",
     "ReplaySettled",
     "ReplayTaken",
+    "Rows",
     "Seal",
     "Sealed",
     "SentCopy",
@@ -163,6 +168,7 @@ __all__ = [
     "Swept",
     "TakesNotes",
     "Timed",
+    "TransactionalSending",
     "WayBack",
     "WaysBack",
     "loss_of",

@@ -241,6 +241,7 @@ class RegisteredHandler(Protocol[P, R_co]):
         content_type: str | None = None,
         traceparent: str | None = None,
         tracestate: str | None = None,
+        connection: object = None,
     ) -> str:
         """Send a message to the mailbox of this handler, as `App.send` does."""
 
@@ -251,6 +252,7 @@ class RegisteredHandler(Protocol[P, R_co]):
         delay: float | timedelta = 0.0,
         at: datetime | None = None,
         max_attempts: int | None = None,
+        connection: object = None,
     ) -> list[str]:
         """Send messages to the mailbox of this handler, all or none, as `App.send_many`."""
 

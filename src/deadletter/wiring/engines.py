@@ -24,6 +24,7 @@ from deadletter.ports import (
     Examining,
     Guards,
     ItemStore,
+    JoinsTransactions,
     KeepsItems,
     KeyRing,
     Ledger,
@@ -31,6 +32,7 @@ from deadletter.ports import (
     LocksFile,
     Reconciles,
     Sealed,
+    TransactionalSending,
     loss_of,
 )
 from deadletter.settings import OFFICE, OfficeDurability, Settings, load_settings
@@ -82,6 +84,7 @@ class Paired:
     lock_problem: str | None
     items: ItemStore  # only if one of the two has it
     access: AccessStore
+    transactions: TransactionalSending  # only if the engine of the mailboxes has it
 
     def __init__(self, queue: Engine, office: Engine) -> None:
         if office.letters is None:
@@ -105,6 +108,8 @@ class Paired:
         for engine in (queue, office):
             if isinstance(engine, Guards):
                 self.access = engine.access
+        if isinstance(queue, JoinsTransactions):
+            self.transactions = queue.transactions
         self._engines = (queue, office)
 
     def lost(self) -> str | None:

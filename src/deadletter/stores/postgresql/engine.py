@@ -11,6 +11,7 @@ from deadletter.ports.broker import AtomicBurial, AtomicReplay, Broker
 from deadletter.ports.engine import AccessStore, ItemStore, Ledger
 from deadletter.ports.features import Clock, Durability, Features
 from deadletter.ports.letters import LetterStore
+from deadletter.ports.transactions import TransactionalSending
 
 from .access import PostgresqlAccess
 from .address import ERRORS, Address, read_url
@@ -20,6 +21,7 @@ from .items import PostgresqlItems
 from .ledger import PostgresqlLedger
 from .letters import PostgresqlLetters
 from .mailboxes import PostgresqlBroker
+from .transactions import PostgresqlTransactions
 
 # Numbered migrations, applied by the first process that opens the database.
 
@@ -181,6 +183,7 @@ class PostgresqlEngine:
         self.atomic_replay: AtomicReplay | None = PostgresqlAtomicReplay(
             self._db, self._waking, clock
         )
+        self.transactions: TransactionalSending = PostgresqlTransactions(self._db, broker)
         self._items = PostgresqlItems(self._db, self._waking)
         self.items: ItemStore = self._items
 

@@ -13,7 +13,7 @@ from deadletter.ports.broker import Fate, QueueInfo, QueueOptions, Reconciled, S
 from deadletter.ports.features import Features
 
 from .database import Connection, Database, Waking, limit_for, sealing_of
-from .queue import BEGIN_SUMS, Mailbox, PostgresqlSink, PostgresqlSource, span
+from .queue import BEGIN_SUMS, FOLD, Mailbox, PostgresqlSink, PostgresqlSource, span
 from .rows import CLAIMED, deliveries
 
 # Waits and leases that would last longer than was asked for.
@@ -98,6 +98,7 @@ class Misdated:
 # The store-side decider: what lost workers held, and what is past saving.
 
 _LOST_AT_ONCE: Final = 5_000  # a slice, so that nobody waits long for these rows
+_FOLDED_AT_ONCE: Final = 5_000  # likewise
 
 # Lost in company, it may have been a neighbour's fault: not charged. Lost alone,
 # it was its own.
@@ -165,6 +166,7 @@ async def sweep(
     names = dict(await connection.fetch(_NAMES)) if rows else {}
     doomed = deliveries(rows, names)
     suspects = frozenset(row[0] for row in await connection.fetch(_SUSPECTS))
+    await connection.execute(FOLD, _FOLDED_AT_ONCE)
     swept = Swept(
         sum(row[1] for row in lost),
         suspects,
@@ -290,11 +292,11 @@ class PostgresqlBroker:
 
     def source(self, mailbox: str) -> PostgresqlSource:
         """Deliveries of one mailbox, which is made if it is not there yet."""
-        return PostgresqlSource(self._box(mailbox), self.features)
+        return PostgresqlSource(self.box(mailbox), self.features)
 
     def sink(self, mailbox: str) -> PostgresqlSink:
         """The way into one mailbox, which is made if it is not there yet."""
-        return PostgresqlSink(self._box(mailbox))
+        return PostgresqlSink(self.box(mailbox))
 
     async def create(self, options: QueueOptions) -> None:
         """Make a mailbox. The same again is fine; with other options a Conflict."""
@@ -361,9 +363,10 @@ class PostgresqlBroker:
 
     async def number(self, mailbox: str) -> int:
         """The number of a mailbox, which is made if it is not there yet."""
-        return await self._box(mailbox).id()
+        return await self.box(mailbox).id()
 
-    def _box(self, name: str) -> Mailbox:
+    def box(self, name: str) -> Mailbox:
+        """Return the way to a mailbox, which is made when its number is first asked for."""
         if name not in self._boxes:
             check_name(name)
             self._boxes[name] = Mailbox(self._db, name, waking=self._waking, make=self._make)

@@ -39,16 +39,39 @@ def ours(seqs: str, tokens: str) -> str:
 
 
 _WEIGHTS: Final = " ".join(f"WHEN '{fate}' THEN {weight(fate)}" for fate in ("sent", *Fate))
-COUNT: Final = f"""
+_SHARD: Final = f"pg_backend_pid() % {_SHARDS}"
+_SHARD_OF_TRANSACTION: Final = "-pg_current_xact_id()::text::bigint"
+_ADD_UP: Final = f"""
+ON CONFLICT (mailbox, fate, shard) DO UPDATE
+SET n = t.n + excluded.n, marks = (t.marks + excluded.marks) & {MASK}
+"""
+
+
+def _counting(shard: str) -> str:
+    return f"""
 INSERT INTO deadletter.tally AS t (mailbox, fate, shard, n, marks)
-SELECT $1, fate, pg_backend_pid() % {_SHARDS}, count(*),
+SELECT $1, fate, {shard}, count(*),
     ((coalesce(sum(mark), 0) + count(*) * CASE fate {_WEIGHTS} END)
         % {MASK + 1})::bigint
 FROM gone GROUP BY fate ORDER BY fate
-ON CONFLICT (mailbox, fate, shard) DO UPDATE
-SET n = t.n + excluded.n, marks = (t.marks + excluded.marks) & {MASK}
+{_ADD_UP}
 """  # noqa: S608 -- made of constants
+
+
+COUNT: Final = _counting(_SHARD)
 """Notes how many messages left, of a list `gone`, how, and the sum of their marks."""
+
+FOLD: Final = f"""
+WITH single AS (
+    DELETE FROM deadletter.tally WHERE ctid = ANY(ARRAY(
+        SELECT ctid FROM deadletter.tally WHERE shard < 0 LIMIT $1 FOR UPDATE SKIP LOCKED))
+    RETURNING mailbox, fate, n, marks)
+INSERT INTO deadletter.tally AS t (mailbox, fate, shard, n, marks)
+SELECT mailbox, fate, {_SHARD}, sum(n), (sum(marks) % {MASK + 1})::bigint
+FROM single GROUP BY mailbox, fate ORDER BY mailbox, fate
+{_ADD_UP}
+"""  # noqa: S608 -- made of constants
+"""Adds rows of single transactions to the rows that all share, up to $1 of them."""
 
 _WEIGHED: Final = f"n::numeric * CASE fate {_WEIGHTS} END % {MASK + 1}"
 BEGIN_SUMS: Final = f"""
@@ -137,7 +160,7 @@ TELL: Final = "pg_notify('deadletter', $1::text)"
 """Tells all processes that there is something in mailbox $1."""
 
 
-def putting(rows: str, key: str, wait: str = "interval '0'") -> str:
+def putting(rows: str, key: str, wait: str = "interval '0'", *, borrowed: bool = False) -> str:
     """
     Lists that put messages into a mailbox, of which it is $1.
 
@@ -145,11 +168,15 @@ def putting(rows: str, key: str, wait: str = "interval '0'") -> str:
     is how long they are held back. `key` is that of the marks. The mailbox may have
     been deleted since we learned its number, or its sums are made with another key by
     now: then nothing is sent, and `box` is empty.
+
+    In a `borrowed` transaction, which may take long, the mailbox stays as it is until the
+    end, and the count has a row of its own: nobody waits for it, and it fails for nobody.
     """
+    hold, count = (" FOR SHARE", _counting(_SHARD_OF_TRANSACTION)) if borrowed else ("", COUNT)
     return f"""
 box AS (
     SELECT deadletter.clock() + make_interval(secs => expire_after) AS expiry
-    FROM deadletter.mailboxes WHERE id = $1 AND NOT gone AND marks_key = {key}
+    FROM deadletter.mailboxes WHERE id = $1 AND NOT gone AND marks_key = {key}{hold}
 ), put AS (
     INSERT INTO deadletter.messages
         (mailbox, id, body, extra, sent_at, expires_at, crc, mark, due, span)
@@ -159,21 +186,25 @@ box AS (
     FROM box CROSS JOIN ({rows}) AS g
         (id, body, extra, sent_at, expires_at, crc, mark)
     RETURNING 'sent' AS fate, mark
-), gone AS (SELECT fate, mark FROM put), counted AS ({COUNT})
+), gone AS (SELECT fate, mark FROM put), counted AS ({count})
 """  # noqa: S608 -- made of constants
 
 
-def sending(rows: str, key: str, wait: str = "interval '0'") -> str:
+def sending(rows: str, key: str, wait: str = "interval '0'", *, borrowed: bool = False) -> str:
     """Puts messages into mailbox $1; the answer is empty if it is not as we know it."""
-    return f"WITH {putting(rows, key, wait)} SELECT {TELL} FROM box"  # noqa: S608 -- made of constants
+    lists = putting(rows, key, wait, borrowed=borrowed)
+    return f"WITH {lists} SELECT {TELL} FROM box"  # noqa: S608 -- made of constants
 
 
-_SEND: Final = sending(
+_GIVEN: Final = (
     """SELECT * FROM unnest($2::bytea[], $3::bytea[], $4::bytea[], $5::timestamptz[],
         $6::timestamptz[], $7::bigint[], $8::bigint[])""",
     "$10",
     "$9::interval",
 )
+_SEND: Final = sending(*_GIVEN)
+SEND_BORROWED: Final = sending(*_GIVEN, borrowed=True)
+"""Sends within a transaction of the application."""
 _CLAIM: Final = f"""
 WITH claim AS MATERIALIZED (SELECT nextval('deadletter.tokens') AS token),
 next AS MATERIALIZED (
@@ -229,6 +260,11 @@ class Mailbox:
         """Return the keys of the sums of this mailbox."""
         return self.db.sealing.marks(self.key_id)
 
+    def parts_of(self, messages: Sequence[Message], delay: float) -> list[tuple[Any, ...]]:
+        """Return the values of the statements that send messages; its id must be known."""
+        marks, wait = self.marks, span(delay)
+        return [(*rows_columns_of(some, marks), wait, self.key_id) for some in _in_parts(messages)]
+
     def forget(self) -> None:
         """Forget a deleted mailbox; its next use creates it again."""
         self._id = None
@@ -245,13 +281,7 @@ class PostgresqlSink:
         """Send all or none, returning once the server has them durably."""
         if not messages:
             return
-        wait = span(delay)
-        while True:
-            box, marks = await self._box.id(), self._box.marks
-            key = self._box.key_id
-            parts = [(*rows_columns_of(some, marks), wait, key) for some in _parts(messages)]
-            if await self._sent(box, parts):
-                break
+        while not await self._sent(await self._box.id(), self._box.parts_of(messages, delay)):
             self._box.forget()
         self._box.waking.ring(await self._box.id())
 
@@ -385,7 +415,7 @@ class PostgresqlSource:
         return min(max(due.total_seconds(), _BREATH), patience)
 
 
-def _parts(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+def _in_parts(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
     start = size = 0
     for place, message in enumerate(messages):
         size += len(message.body)

@@ -36,9 +36,9 @@ def columns_of(messages: Sequence[Message], marks: Marks) -> Columns:
     return (
         ids,
         [message.body for message in messages],
-        extras if any(extras) else (),
+        extras if any(extras) else [],
         [message.sent_at for message in messages],
-        expiries if any(expiries) else (),
+        expiries if any(expiries) else [],
         [
             crc32(extra or b"", crc32(message.body, crc32(id_)))
             for id_, message, extra in zip(ids, messages, extras, strict=True)

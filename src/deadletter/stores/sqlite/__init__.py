@@ -3,6 +3,7 @@ Mailboxes, office and ledger in one SQLite file.
 
     sqlite:///relative.db     sqlite:////absolute/path.db
     ?synchronous=normal       faster; survives kill -9 but not a power cut
+    ?shared=true              the file may have tables of an application
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from deadletter.ports.broker import AtomicBurial, AtomicReplay, Broker
 from deadletter.ports.engine import AccessStore, ItemStore, Ledger
 from deadletter.ports.features import Clock, Dice, Durability, Features
 from deadletter.ports.letters import LetterStore
+from deadletter.ports.transactions import TransactionalSending
 
 from .access import SqliteAccess
 from .atomic import SqliteAtomicBurial, SqliteAtomicReplay
@@ -27,12 +29,14 @@ from .items import SqliteItems
 from .ledger import SqliteLedger
 from .letters import SqliteLetters
 from .mailboxes import SqliteBroker
+from .transactions import SqliteTransactions
 
 
 class Options(Struct, frozen=True):
     """Parameters of an SQLite URL."""
 
     synchronous: Synchronous = "full"
+    shared: bool = False
 
 
 URL: Final = UrlForm("SQLite", {"sqlite": None}, Options, example="sqlite:///shop.db")
@@ -59,6 +63,7 @@ class SqliteEngine:
         self.access: AccessStore = SqliteAccess(db)
         self.atomic_burial: AtomicBurial | None = SqliteAtomicBurial(db, self._mailboxes)
         self.atomic_replay: AtomicReplay | None = SqliteAtomicReplay(db, self._mailboxes)
+        self.transactions: TransactionalSending = SqliteTransactions(db)
         self._items = SqliteItems(db)
         self.items: ItemStore = self._items
         self.lock_problem = db.lock_problem
@@ -79,8 +84,9 @@ async def open_engine(url: str, *, clock: Clock, dice: Dice) -> SqliteEngine:
     """Open the file of a URL; create and migrate it if need be."""
     path = Path(sqlite_file(url))
     given = parse_qsl(urlsplit(url).query, keep_blank_values=True)
-    synchronous = URL.read_options("sqlite", dict(given)).synchronous
-    db = Database(path, synchronous=synchronous, clock=clock)
+    options = URL.read_options("sqlite", dict(given))
+    synchronous = options.synchronous
+    db = Database(path, synchronous=synchronous, shared=options.shared, clock=clock)
     await db.open()
     features = Features(
         engine="sqlite",

@@ -20,7 +20,7 @@ from deadletter.core.query import Meter
 from deadletter.core.seals import Sealing
 from deadletter.ports.features import Clock
 
-from .connection import Link, OpenFile, Synchronous, patiently
+from .connection import Link, OpenFile, Synchronous, identity, patiently
 from .opening import prepare
 from .writer import Job, Work, Writer
 
@@ -41,12 +41,18 @@ class Database:
     """
 
     def __init__(
-        self, path: str | Path, *, synchronous: Synchronous = "full", clock: Clock
+        self,
+        path: str | Path,
+        *,
+        synchronous: Synchronous = "full",
+        shared: bool = False,
+        clock: Clock,
     ) -> None:
         self.path = Path(path)
         self.clock = clock
         self.group_limit = GroupLimit()
         self._synchronous = synchronous
+        self._shared = shared
         self._pid = os.getpid()
         self._schema = 0
         self._file: OpenFile | None = None
@@ -60,7 +66,7 @@ class Database:
 
     async def open(self) -> "Database":
         """Make the file if it is missing, bring its schema up to date, and start."""
-        found = await asyncio.to_thread(prepare, self.path, self._synchronous)
+        found = await asyncio.to_thread(prepare, self.path, self._synchronous, shared=self._shared)
         self._schema, self._file = found.schema, found.file
         self.lock_problem = found.lock_problem
         self._writing = self._link(only_reads=False)
@@ -103,6 +109,17 @@ class Database:
     def lost(self) -> str | None:
         """Return why the file cannot be used any more; None while it is in place."""
         return None if self._writing is None else self._writing.problem()
+
+    def is_same(self, path: str) -> bool:
+        """Return whether a path leads to this file; raise StoreLost if it is not in place."""
+        assert self._file is not None  # it is open
+        self._file.check()
+        return bool(path) and identity(path) == identity(self.path)
+
+    @property
+    def schema(self) -> int:
+        """Return the version of the schema that this process knows."""
+        return self._schema
 
     async def search(self, work: Callable[[sqlite3.Connection], T], meter: Meter) -> T:
         """Run `work` like `read` does, but in nobody's way; it ends with the wait."""

@@ -155,9 +155,9 @@ def sweep(
     )
 
 
-_MAKE: Final = """
-INSERT INTO mailboxes (name, marks_key) VALUES (?, ?)
-ON CONFLICT (name) DO UPDATE SET gone = 0 RETURNING id
+MAKE: Final = """
+INSERT INTO main.mailboxes (name, marks_key) VALUES (?, ?)
+ON CONFLICT (name) DO UPDATE SET gone = 0 RETURNING id, marks_key
 """
 _SET: Final = """
 UPDATE mailboxes SET dead_queue = ?, max_attempts = ?, expire_after = ?, reference = ?
@@ -311,7 +311,7 @@ class SqliteBroker:
 def make(connection: sqlite3.Connection, name: str) -> int:
     """The number of the mailbox of that name, made if it is not there."""
     values = (name, sealing_of(connection).key_id)
-    (number,) = connection.execute(_MAKE, values).fetchone()
+    number, _ = connection.execute(MAKE, values).fetchone()
     return int(number)
 
 

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -67,11 +67,12 @@ class Prepared(Struct, frozen=True):
     lock_problem: str | None  # why its locks can be dropped, if they can
 
 
-def prepare(path: Path, synchronous: Synchronous) -> Prepared:
+def prepare(path: Path, synchronous: Synchronous, *, shared: bool = False) -> Prepared:
     """
     Create the file if it is missing, and migrate it. Blocks.
 
-    Raises ConfigError with what to do if the file cannot be used.
+    A `shared` file may have tables of an application already. Raises ConfigError with what
+    to do if the file cannot be used.
     """
     if sqlite3.sqlite_version_info < _OLDEST:
         raise ConfigError(
@@ -82,7 +83,7 @@ def prepare(path: Path, synchronous: Synchronous) -> Prepared:
         check_not_lost(path)
         _create(_real(path))
         install()
-        return _prepared(acquire(path), synchronous)
+        return _prepared(acquire(path), synchronous, shared=shared)
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, str(error))
         raise ConfigError(f"cannot use {path}: {advice}") from error
@@ -92,11 +93,12 @@ def prepare(path: Path, synchronous: Synchronous) -> Prepared:
         raise _refusal(error, path) from error
 
 
-def _prepared(file: OpenFile, synchronous: Synchronous) -> Prepared:
+def _prepared(file: OpenFile, synchronous: Synchronous, *, shared: bool) -> Prepared:
     try:
-        connection = connect(file.path, synchronous=synchronous, look=look)
+        connection = connect(file.path, synchronous=synchronous, look=partial(look, shared=shared))
         try:
-            return Prepared(file, migrate(connection), lock_problem(file.path))
+            schema = migrate(connection, shared=shared)
+            return Prepared(file, schema, lock_problem(file.path))
         finally:
             connection.close()
     except BaseException:
@@ -260,7 +262,7 @@ def known() -> list[tuple[int, str]]:
     return sorted(found)
 
 
-def look(connection: sqlite3.Connection) -> int:
+def look(connection: sqlite3.Connection, *, shared: bool = False) -> int:
     """
     Return the schema version of a file, without changing anything.
 
@@ -269,13 +271,13 @@ def look(connection: sqlite3.Connection) -> int:
     # One transaction, since another process may migrate the file meanwhile.
     connection.execute("BEGIN")
     try:
-        return _present(connection)
+        return _present(connection, shared=shared)
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
 
-def migrate(connection: sqlite3.Connection) -> int:
+def migrate(connection: sqlite3.Connection, *, shared: bool = False) -> int:
     """
     Apply missing migrations and return the version of the schema.
 
@@ -286,7 +288,7 @@ def migrate(connection: sqlite3.Connection) -> int:
     if patiently(lambda: schema_version(connection) != newest or lacks(connection)):
         patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
         try:
-            _apply(connection)
+            _apply(connection, shared=shared)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -301,8 +303,8 @@ def add_functions(connection: sqlite3.Connection) -> None:
     connection.create_function("position_of", 1, _position, deterministic=True)
 
 
-def _apply(connection: sqlite3.Connection) -> None:
-    present = _present(connection)
+def _apply(connection: sqlite3.Connection, *, shared: bool) -> None:
+    present = _present(connection, shared=shared)
     add_functions(connection)
     for number, text in known():
         if number > present:
@@ -312,14 +314,16 @@ def _apply(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA user_version={known()[-1][0]}")
 
 
-def _present(connection: sqlite3.Connection) -> int:
+def _present(connection: sqlite3.Connection, *, shared: bool) -> int:
     present, newest = schema_version(connection), known()[-1][0]
     names = _names(connection)
-    if not (_OURS.issubset(names) if present else not names):
+    may_be_ours = _OURS.issubset(names) if present else shared or not names
+    if not may_be_ours:
         held = f"it holds {names[0]!a}" if names else f"its user_version is {present}"
+        shares = ", or add ?shared=true to the URL to keep its tables beside those"
         raise ConfigError(
             f"the file belongs to another program ({held}) and was left as it is:"
-            " name a file that only deadletter uses"
+            f" name a file that only deadletter uses{'' if present else shares}"
         )
     if present > newest:
         raise ConfigError(

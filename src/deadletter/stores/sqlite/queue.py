@@ -8,7 +8,7 @@ however long another process kept us waiting.
 import asyncio
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any, Final, TypeAlias
@@ -212,12 +212,13 @@ def _release(count: int) -> str:
 
 _QUEUE_CHUNK: Final = 100  # rows in one INSERT
 
+# `main`: a temporary table of an application may have the name of one of ours.
 COUNT_SENT: Final = f"""
-UPDATE mailboxes SET sent = sent + ?, sent_marks = sent_marks + ? {ADD}, gone = 0
+UPDATE main.mailboxes SET sent = sent + ?, sent_marks = sent_marks + ? {ADD}, gone = 0
 WHERE id = ? RETURNING expire_after, marks_key
 """  # noqa: S608 -- made of constants
 _INSERT: Final = """
-INSERT INTO messages (mailbox, id, body, extra, sent_at, expires_at, due, span) VALUES
+INSERT INTO main.messages (mailbox, id, body, extra, sent_at, expires_at, due, span) VALUES
 """
 _CLAIM: Final = """
 UPDATE messages SET token = ?, leased = ?, span = ?, attempts = attempts + 1,
@@ -419,6 +420,14 @@ def _send(  # noqa: PLR0917 -- one batch
         real = sealing_of(connection).marks(key_id)
         if real is not marks:
             raise _OtherMarks(real)
+    for sql, values in insertions(box, rows, expire_after, now, wait):
+        connection.execute(sql, values)
+
+
+def insertions(
+    box: int, rows: Sequence[MessageRow], expire_after: float | None, now: int, wait: int
+) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the statements that put rows into a mailbox, each with its values."""
     expiry = None if expire_after is None else now + seconds(expire_after)
     due = now + wait
     for start in range(0, len(rows), _QUEUE_CHUNK):
@@ -428,7 +437,7 @@ def _send(  # noqa: PLR0917 -- one batch
             expires = expiry if expires_at is None else expires_at
             first_due = due if expires is None else min(due, expires)
             values += (box, id_, body, extra, sent_at, expires, first_due, wait)
-        connection.execute(_insert(len(chunk)), values)
+        yield _insert(len(chunk)), values
 
 
 @cache
