@@ -30,6 +30,9 @@ from .brokers import record
 RESULT: Final = "result"
 """Name under which a drain adds the stored result, as JSON"""
 
+STORY: Final = "dlq:story"
+"""Name under which earlier attempts are added, where it is known that we wrote them"""
+
 _MARKS: Final = ("task", "id", "root_id")
 _FAILED: Final = frozenset({"FAILURE", "RETRY", "REVOKED"})
 _SHOWN: Final = ("root_id", "parent_id", "group", "eta", "expires", "origin")
@@ -59,6 +62,7 @@ def celery(found: Found) -> DeathReport | None:
         expires_at=moment(found.text("expires")),
         consumer=task,
         task=task,
+        history=_story(about.get(STORY, ""))[0],
         delivery=about.get("delivery_tag", ""),
         fields={"task": task, **_arguments(found), **_others(found)},
     )
@@ -130,6 +134,7 @@ def dramatiq(found: Found) -> DeathReport | None:
         expires_at=_expiry(message, options),
         consumer=actor,
         task=actor,
+        history=_story(found.about.get(STORY, ""))[0],
         fields={
             "actor": actor,
             "args": shown(message.get("args")),
@@ -202,7 +207,7 @@ def bullmq(found: Found) -> DeathReport | None:
     if found.kind != "bullmq":
         return None
     about = found.about
-    history, last = _story(about.get("dlq:story", ""))
+    history, last = _story(about.get(STORY, ""))
     is_whole = last is not None and "dlq:fate" in about
     stacks = document(about.get("stacktrace", "").encode("utf-8", "replace"))
     stack = words(stacks[-1]) if isinstance(stacks, list) and stacks else ""
