@@ -1,15 +1,18 @@
 """Shops on task queues whose workers file what fails, in processes of their own."""
 
+import json
 import os
+import re
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from deadletter.cli.app import ExitCode
 from deadletter.testing.fakes import eventually
-from interop.rig import PATIENCE, SHOPS, Shop
+from interop.rig import KILLS, PATIENCE, SHOPS, Shop
 from servers import Server
 
 FILING = Path(__file__).parent / "shops"
@@ -50,6 +53,10 @@ class FilingShop(Shop):
         finally:
             kill(process)
 
+    def environ(self, name: str, value: str) -> None:
+        """Set a variable for all workers."""
+        self._environment[name] = value
+
     def told(self) -> str:
         """What the workers have logged so far."""
         return (self.folder / "worker.log").read_text()
@@ -65,9 +72,13 @@ class FilingShop(Shop):
         return [self.dlq("show", one["id"], "--capture")[0] for one in self._letters(query)]
 
     def _letters(self, query: str) -> list[dict[str, Any]]:
-        if self.office.startswith("sqlite:") and not (self.folder / "office.db").exists():
+        words = ["list", *([query] if query else []), "--limit", "1000"]
+        code, said = self._live(words)
+        if code == ExitCode.NOT_FOUND:  # no worker has made the office yet
             return []
-        return self.letters(query)
+        assert code == 0, said
+        found = [json.loads(line) for line in said if line.startswith("{")]
+        return [one for one in found if "id" in one]
 
     async def replay(self, query: str, outcome: str, count: int) -> None:
         """Send letters back, and wait until the workers have reported what became of them."""
@@ -81,10 +92,34 @@ class FilingShop(Shop):
         await eventually(lambda: counts() == {outcome: count}, within=PATIENCE)
 
 
+def attempts(letter: dict[str, Any]) -> list[dict[str, Any]]:
+    """The attempts in the story of a letter."""
+    return [one["attempt"] for one in letter["story"] if one["attempt"]]
+
+
 def kill(process: subprocess.Popen[bytes]) -> None:
     """Kill a worker and its children with `kill -9`."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait(30)
+
+
+async def survive_kills(shop: FilingShop, words: Sequence[str]) -> None:
+    """Kill workers at twenty steps of their filing: each task has one letter at the end."""
+    shop.broken.touch()
+    shop.ask("o-0")
+    with shop.live_worker(*words, DIE_AT="0"):
+        await eventually(lambda: "steps=" in shop.told(), within=PATIENCE)
+    [steps] = re.findall(r"steps=(\d+)", shop.told())
+    for number in range(1, KILLS + 1):
+        shop.ask(f"o-{number}")
+        step = max(1, int(steps) * number // (KILLS + 1))
+        with shop.live_worker(*words, DIE_AT=str(step)) as worker:
+            worker.wait(PATIENCE)
+        assert shop.told().count("steps=") == 1, "it was not killed while it filed"
+    with shop.live_worker(*words):
+        letters = await shop.until_letters(KILLS + 1)
+        await eventually(lambda: len(shop.letters()) > KILLS, within=PATIENCE)
+    wanted = sorted(f"order o-{number} has no price" for number in range(KILLS + 1))
+    assert sorted(one["error_text"] for one in letters) == wanted
+    assert len(shop.letters()) == KILLS + 1

@@ -20,27 +20,19 @@ import msgspec
 from celery import Celery, current_task, signals
 from celery.exceptions import Retry
 
-from deadletter.core.attempts import Attempt, append, attempt_of
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Observer
-from deadletter.core.failure.capture import capture
 from deadletter.core.failure.clues import text_of
-from deadletter.core.failure.rules import DEFAULT
 from deadletter.core.origin import PACKED, REPLAY_OF, stamp, words
-from deadletter.core.signing import SIGNATURE_LENGTH
-from deadletter.intake.dialects import Found
-from deadletter.intake.dialects.frameworks import RESULT, STORY
+from deadletter.intake.dialects.frameworks import CAUGHT, RESULT, STORY
 from deadletter.system import SystemClock
 from deadletter.wiring.foreign import server_label
 
-from .celery_messages import STORY_HEADER, WIRE, found_of, wire_of
+from .celery_messages import WIRE, found_of, wire_of
 from .reporter import TIMEOUT, Counts, Reporter
+from .stories import STORY_NAME, Stories
 
 _MARK: Final = "deadletter"  # attribute of an app that has our hooks
-_PURPOSE: Final = "celery-story"
-_LONGEST_STORY: Final = 8_192  # bytes of the header: brokers have limits
-_LONGEST_TEXT: Final = 500
-_LONGEST_STACK: Final = 1_000  # the end of it; only the last attempt has the whole
 _SCHEMES: Final = {"pyamqp": "amqp", "pyamqps": "amqps", "librabbitmq": "amqp"}
 
 
@@ -88,6 +80,7 @@ class CeleryHooks:
         self._reporter = Reporter(
             office, server=lambda: server or _label(app), timeout=timeout, observe=observe
         )
+        self._stories = Stories(self._reporter, "celery-story")
         self._clock = SystemClock()
         self._requests: WeakValueDictionary[str, Any] = WeakValueDictionary()
         self._queues: dict[tuple[str, str], str] = {}
@@ -127,35 +120,11 @@ class CeleryHooks:
         is_retry = isinstance(headers, dict) and headers.get("id") == request.id
         if not is_retry or headers.get("retries") != request.retries + 1:
             return
-        earlier = self._story(request.id, (request.headers or {}).get(STORY_HEADER))
-        headers.pop(STORY_HEADER, None)
-        keys = self._reporter.keys()
-        if keys is not None:
-            story = append(earlier, self._attempt(request, error))
-            story = _shortened(story)
-            signature = keys.sign(_PURPOSE, request.id, story)
-            headers[STORY_HEADER] = f"{signature} {story}"
-
-    def _attempt(self, request: Any, error: BaseException) -> Attempt:
-        attempt = attempt_of(
-            capture(error, DEFAULT),
-            number=request.retries + 1,
-            at=self._clock.now(),
-            worker=words(request.hostname),
-        )
-        return msgspec.structs.replace(
-            attempt, text=attempt.text[:_LONGEST_TEXT], stack=attempt.stack[-_LONGEST_STACK:]
-        )
-
-    def _story(self, task_id: str, header: object) -> str:
-        """Return earlier attempts; empty if we did not write them."""
-        if not isinstance(header, str) or len(header) > 2 * _LONGEST_STORY:
-            return ""
-        signature, story = header[:SIGNATURE_LENGTH], header[SIGNATURE_LENGTH + 1 :]
-        keys = self._reporter.keys()
-        if keys is None or not keys.verifies(signature, _PURPOSE, task_id, story):
-            return ""
-        return story
+        earlier = self._stories.read(request.id, (request.headers or {}).get(STORY_NAME))
+        longer = self._stories.longer(request.id, earlier, error, number=request.retries + 1)
+        headers.pop(STORY_NAME, None)
+        if longer:
+            headers[STORY_NAME] = longer
 
     def _failed(
         self,
@@ -172,8 +141,9 @@ class CeleryHooks:
         if WIRE not in properties:
             return
         about = {
+            CAUGHT: "failed for good in a worker of Celery",
             RESULT: self._result(exception, einfo),
-            STORY: self._story(task_id, headers.get(STORY_HEADER)),
+            STORY: self._stories.read(task_id, headers.get(STORY_NAME)),
         }
         self._reporter.died(found_of(properties[WIRE], about))
 
@@ -215,8 +185,8 @@ class CeleryHooks:
             return
         error = exc or ValueError("the worker rejected this message: its format is unknown")
         wire = wire_of(message, self._queue(message.delivery_info or {}))
-        found: Found = found_of(wire, {RESULT: self._result(error, None)})
-        self._reporter.died(found)
+        about = {CAUGHT: "rejected by a worker of Celery", RESULT: self._result(error, None)}
+        self._reporter.died(found_of(wire, about))
 
     def _ending(self, **_: Any) -> None:
         self._reporter.close()
@@ -234,14 +204,6 @@ class CeleryHooks:
 
 def _way(queue: Any) -> tuple[str, str]:
     return queue.exchange.name, queue.routing_key
-
-
-def _shortened(story: str) -> str:
-    """Return a story without its middle, if it is too long for a header."""
-    lines = story.split("\n")
-    while len(lines) > 2 and sum(map(len, lines)) > _LONGEST_STORY:
-        del lines[1]
-    return "\n".join(lines)
 
 
 def _label(app: Any) -> str:

@@ -18,11 +18,10 @@ from deadletter.intake.dialects import Found
 from deadletter.intake.dialects.brokers import Way
 from deadletter.intake.dialects.celery_envelope import found_in
 
+from .stories import STORY_NAME
+
 WIRE: Final = "dlq-wire"
 """Name under which a task's properties have what its broker knows of it"""
-
-STORY_HEADER: Final = "dlq-story"
-"""Header with the earlier attempts of a task, signed"""
 
 _STEPS: Final = (0, 3, 6, 9)  # priorities that have a list of their own on Redis
 _DELIVERY: Final = "redelivered"  # added by kombu to what it hands out once more
@@ -63,7 +62,7 @@ def found_of(wire: Mapping[str, Any], about: Mapping[str, str]) -> Found:
 
 
 def _in_envelope(raw: Mapping[str, Any], queue: str) -> Found:
-    headers = {k: v for k, v in raw["headers"].items() if k not in (_DELIVERY, STORY_HEADER)}
+    headers = {k: v for k, v in raw["headers"].items() if k not in (_DELIVERY, STORY_NAME)}
     properties = dict(raw["properties"])
     info = properties.get("delivery_info")
     if isinstance(info, dict):
@@ -83,7 +82,7 @@ def _step(properties: Mapping[str, Any]) -> int:
 def _of_amqp(wire: Mapping[str, Any]) -> Found:
     properties = dict(wire["properties"])
     table = {
-        k: v for k, v in (properties.get("application_headers") or {}).items() if k != STORY_HEADER
+        k: v for k, v in (properties.get("application_headers") or {}).items() if k != STORY_NAME
     }
     properties["application_headers"] = table
     header = bytes(12) + AmqpMessage(b"", **properties)._serialize_properties()  # noqa: SLF001

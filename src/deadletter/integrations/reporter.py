@@ -11,7 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct, structs
 
@@ -31,6 +31,7 @@ from deadletter.runtime.settlement import close_stale_letters
 from deadletter.sync import SyncApp
 from deadletter.system import SystemClock, SystemDice
 from deadletter.wiring.engines import default_settings, key_ring
+from deadletter.wiring.foreign import server_label
 
 TIMEOUT: Final = 10.0
 """Seconds that a report may take."""
@@ -55,6 +56,7 @@ class _Report(Struct, frozen=True):
     found: Found
     is_handled: bool = False
     tries: int = 0
+    filed_later: Callable[[], None] = lambda: None
 
     @property
     def size(self) -> int:
@@ -85,19 +87,24 @@ class Reporter:
         server: Returns the name of the broker in the settings, or its URL.
         timeout: Seconds that a report may take.
         observe: A function that is called with every event (default: they are logged).
+        holds: Keep in memory what cannot be filed now; without, its task queue keeps it
+            and reports it again.
     """
 
     def __init__(
         self,
         office: str | None = None,
         *,
+        holds: bool = True,
         server: Callable[[], str] = lambda: "",
         timeout: float = TIMEOUT,
         observe: Observer | None = None,
     ) -> None:
         settings = default_settings()
-        self._app = App(office or settings.office or settings.url)
-        self._sync = SyncApp(self._app, timeout=timeout)
+        self._url = office or settings.office or settings.url
+        self._timeout = timeout
+        self._holds = holds
+        self._open()
         self._server = server
         self._clock = SystemClock()
         self._dice = SystemDice()
@@ -111,9 +118,13 @@ class Reporter:
         with process.lock:
             return structs.replace(process.counts, waiting=len(process.waiting))
 
-    def died(self, found: Found) -> bool:
-        """Keep the letter of a task that failed for good; return whether it is kept now."""
-        return self._report(_Report(found))
+    def died(self, found: Found, filed_later: Callable[[], None] = lambda: None) -> bool:
+        """
+        Keep the letter of a task that failed for good; return whether it is kept now.
+
+        If it is kept later instead, `filed_later` is called then.
+        """
+        return self._report(_Report(found, filed_later=filed_later))
 
     def handled(self, found: Found) -> bool:
         """
@@ -123,6 +134,14 @@ class Reporter:
         because its worker died after keeping the letter, is closed.
         """
         return self._report(_Report(found, is_handled=True))
+
+    def rest(self) -> None:
+        """Close the office until the next report, so that no thread of ours is forked."""
+        process = self._here()
+        if process.ring is not None:
+            process.ring = None
+            self._shut()
+            self._open()
 
     def keys(self) -> Keys | None:
         """Return the signing keys of the office; None while it cannot be reached."""
@@ -148,9 +167,16 @@ class Reporter:
             process.waiting.clear()
         for report in left:
             self._lose(process, report, "the process ended before the office was reachable")
+        self._shut()
+
+    def _open(self) -> None:
+        self._app = App(self._url)
+        self._sync = SyncApp(self._app, timeout=self._timeout)
+
+    def _shut(self) -> None:
         try:
             self._sync.close()
-        except Exception as error:  # noqa: BLE001 -- the process ends all the same
+        except Exception as error:  # noqa: BLE001 -- the process goes on, or ends all the same
             self._complain("office", "", described(error))
 
     def _here(self) -> _Process:
@@ -222,6 +248,9 @@ class Reporter:
 
     def _put_off(self, process: _Process, report: _Report, why: str) -> None:
         """Keep a report for later, and start the thread that files it."""
+        if not self._holds:
+            self._tell(report, why, waits=True)
+            return
         with process.lock:
             has_room = len(process.waiting) < _MOST and process.size + report.size <= _BYTES
             if has_room and not process.is_closed:
@@ -265,7 +294,8 @@ class Reporter:
     def _try_again(self, process: _Process, report: _Report) -> tuple[bool, bool]:
         """Return whether a report need not be tried again, and whether the office answered."""
         try:
-            self._file(process, report)
+            if self._file(process, report):
+                report.filed_later()
         except (ConfigError, BackendError):
             return False, False
         except Exception as error:  # noqa: BLE001 -- one report must not block the others
@@ -300,6 +330,14 @@ class Reporter:
             self._observe(event)
         except Exception:  # noqa: BLE001 -- an observer may do anything, and stops no task
             return
+
+
+def redis_label(client: Any) -> str:
+    """Return the URL of a Redis client without its secrets; empty if it has no host."""
+    told = client.connection_pool.connection_kwargs
+    if "host" not in told:
+        return ""
+    return server_label(f"redis://{told['host']}:{told.get('port', 6379)}/{told.get('db', 0)}")
 
 
 class _Caught:

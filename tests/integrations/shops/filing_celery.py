@@ -4,6 +4,7 @@ import os
 import time
 from typing import Any
 
+import dying
 import till
 from celery import Celery
 
@@ -18,19 +19,17 @@ app.conf.update(
     worker_prefetch_multiplier=1,
     task_acks_late=True,
     task_reject_on_worker_lost=True,
-    worker_pool_restarts=False,
 )
+dying.arm()
 hooks = install(app, os.environ["OFFICE"], timeout=float(os.environ.get("TIMEOUT", "10")))
 
 
 @app.task(name="shop.charge")
-def charge(order: str, token: str = "") -> None:
+def charge(order: str, token: str = "", note: str = "") -> None:
     till.charge(order)
 
 
-@app.task(
-    name="shop.deliver", autoretry_for=(ValueError,), default_retry_delay=0, max_retries=2
-)
+@app.task(name="shop.deliver", autoretry_for=(ValueError,), default_retry_delay=0, max_retries=2)
 def deliver(order: str) -> None:
     till.charge(order)
 
@@ -54,4 +53,4 @@ def sleep(order: str) -> None:
 
 
 def send(order: str, task: str = "shop.charge", **more: Any) -> None:
-    app.send_task(task, [order], task_id=f"task-{order}", **more)
+    app.send_task(task, (order,), task_id=f"task-{order}", **more)

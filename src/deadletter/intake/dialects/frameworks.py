@@ -33,6 +33,13 @@ RESULT: Final = "result"
 STORY: Final = "dlq:story"
 """Name under which earlier attempts are added, where it is known that we wrote them"""
 
+CAUGHT: Final = "dlq:caught"
+"""Name under which the worker of a framework that saw a task fail says so"""
+
+ERROR_TYPE: Final = "dlq:error-type"
+ERROR_TEXT: Final = "dlq:error-text"
+"""Names under which it adds the error, which may have more lines than a stack shows"""
+
 _MARKS: Final = ("task", "id", "root_id")
 _FAILED: Final = frozenset({"FAILURE", "RETRY", "REVOKED"})
 _SHOWN: Final = ("root_id", "parent_id", "group", "eta", "expires", "origin")
@@ -54,6 +61,7 @@ def celery(found: Found) -> DeathReport | None:
         dialect="celery",
         source=found.source or about.get("routing_key", ""),
         message_id=found.text("id"),
+        reason_text=about.get(CAUGHT, ""),
         error_type=words(error.get("exc_type")),
         error_text=_text(error.get("exc_message")),
         stack=words(result.get("traceback")),
@@ -118,13 +126,14 @@ def dramatiq(found: Found) -> DeathReport | None:
     runs = document(found.about.get(RUNS, "").encode("utf-8", "replace"))
     options = mapping(message["options"]) | mapping(runs)
     stack = words(options.get("traceback"))
-    error_type, error_text = raised(last_line(stack))
+    error_type, error_text = _raised(found, stack)
     actor = words(message["actor_name"])
     retries = words(options.get("retries"))
     return DeathReport(
         dialect="dramatiq",
         source=words(message["queue_name"]).removesuffix(".DQ"),
         message_id=words(message["message_id"]),
+        reason_text=found.about.get(CAUGHT, ""),
         error_type=error_type,
         error_text=error_text,
         stack=stack,
@@ -141,6 +150,13 @@ def dramatiq(found: Found) -> DeathReport | None:
             "kwargs": shown(message.get("kwargs")),
         },
     )
+
+
+def _raised(found: Found, stack: str) -> tuple[str, str]:
+    """Return the error, as whoever saw it was raised has told, or by its stack."""
+    if error_type := found.about.get(ERROR_TYPE, ""):
+        return error_type, found.about.get(ERROR_TEXT, "")
+    return raised(last_line(stack))
 
 
 def _expiry(message: dict[str, Any], options: dict[str, Any]) -> datetime | None:
@@ -188,6 +204,7 @@ def rq(found: Found) -> DeathReport | None:
         dead_at=ended,
         consumer=function or worker,
         task=function,
+        history=_story(about.get(STORY, ""))[0],
         fields={
             "function": function,
             "call": description,
