@@ -205,13 +205,16 @@ async def test_tasks_on_rabbitmq_are_filed_and_sent_back(
 ) -> None:
     shop = FilingShop("celery", rabbitmq_server, tmp_path, "filing_celery")
     shop.broken.touch()
-    shop.ask("o-1", headers={"tenant": "eu"})
+    shop.ask("o-1", "shop.deliver", headers={"tenant": "eu"})
 
     with shop.live_worker(*PREFORK):
         [letter] = await shop.until_letters(1)
+        await shop.replay("is:pending", "failed", 1)
+        assert shop.tried()["o-1"] == 6  # all retries anew
         shop.broken.unlink()
         await shop.replay("is:pending", "confirmed", 1)
 
-    assert letter["source"] == "shop"
+    assert (letter["source"], letter["attempts"]) == ("shop", 3)
+    assert len(attempts(letter)) == 3
     assert "tenant: eu" in letter["message"]["headers"]
     assert shop.charged() == ["o-1"]

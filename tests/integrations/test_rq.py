@@ -109,6 +109,5 @@ async def test_without_an_office_jobs_stay_in_the_failed_registry(
 
 
 async def test_jobs_survive_kills_while_they_are_filed(shop: FilingShop) -> None:
-    shop.environ("DIE_WITH_PARENT", "yes")
     await survive_kills(shop, WORKER)
     assert all(len(attempts(one)) == 1 for one in await shop.until_letters(1))

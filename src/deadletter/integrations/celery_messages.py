@@ -17,6 +17,7 @@ from deadletter.core.origin import words
 from deadletter.intake.dialects import Found
 from deadletter.intake.dialects.brokers import Way
 from deadletter.intake.dialects.celery_envelope import found_in
+from deadletter.intake.dialects.frameworks import RETRIES
 
 from .stories import STORY_NAME
 
@@ -84,6 +85,8 @@ def _of_amqp(wire: Mapping[str, Any]) -> Found:
     table = {
         k: v for k, v in (properties.get("application_headers") or {}).items() if k != STORY_NAME
     }
+    retries = table.get("retries")
+    table["retries"] = 0  # a copy counts its own, as on Redis
     properties["application_headers"] = table
     header = bytes(12) + AmqpMessage(b"", **properties)._serialize_properties()  # noqa: SLF001
     amqp = read(header)
@@ -94,6 +97,7 @@ def _of_amqp(wire: Mapping[str, Any]) -> Found:
         place=wire["queue"],
         id=words(table.get("id")),
         body=wire["body"],
+        about={RETRIES: words(retries)},
         headers=tuple((name, as_bytes(value_of(value))) for name, value in amqp.headers or ()),
         at=amqp.timestamp,
         content_type=amqp.text("content_type"),

@@ -28,9 +28,8 @@ class Steps:
 
 
 def die() -> None:
-    """Kill this process, and the one that would go on without it."""
-    if os.environ.get("DIE_WITH_PARENT"):
-        os.kill(os.getppid(), signal.SIGKILL)
+    """Kill this process, and the worker's main process, which leads its session."""
+    os.kill(os.getsid(0), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -33,6 +33,9 @@ RESULT: Final = "result"
 STORY: Final = "dlq:story"
 """Name under which earlier attempts are added, where it is known that we wrote them"""
 
+RETRIES: Final = "dlq:retries"
+"""Name under which the retries are added of a task that is to count them anew"""
+
 CAUGHT: Final = "dlq:caught"
 """Name under which the worker of a framework that saw a task fail says so"""
 
@@ -89,7 +92,7 @@ def _text(message: object) -> str:
 
 
 def _attempts(found: Found, *, is_run: bool) -> int:
-    retries = found.text("retries")
+    retries = found.about.get(RETRIES, "") or found.text("retries")
     # A list on Redis may hold tasks that no worker has ever taken.
     is_known = is_run or found.kind != "celery" or count(retries) > 0
     return count(retries) + 1 if retries and is_known else 0
