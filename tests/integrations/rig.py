@@ -18,11 +18,17 @@ from servers import Server
 FILING = Path(__file__).parent / "shops"
 
 
+class Folder:
+    """A broker that is a folder, for a run without servers."""
+
+    url = "filesystem://"
+
+
 class FilingShop(Shop):
     """An application whose workers file in an office of its own."""
 
     def __init__(
-        self, framework: str, server: Server, folder: Path, module: str, office: str = ""
+        self, framework: str, server: "Server | Folder", folder: Path, module: str, office: str = ""
     ) -> None:
         super().__init__(framework, server, folder, module)
         self.office = office or self.office
@@ -30,9 +36,9 @@ class FilingShop(Shop):
             "OFFICE": self.office,
             "PYTHONPATH": os.pathsep.join((str(FILING), str(SHOPS))),
         }
-        settings = f'[sources.shop]\nurl = "{server.url}"\n'
-        (folder / "deadletter.toml").write_text(settings)
-        # What `dlq` reads in the folder of the shop, and its workers as well.
+        if not isinstance(server, Folder):
+            settings = f'[sources.shop]\nurl = "{server.url}"\n'
+            (folder / "deadletter.toml").write_text(settings)
 
     @contextmanager
     def live_worker(self, *words: str, **more: str) -> Iterator[subprocess.Popen[bytes]]:

@@ -9,7 +9,7 @@ import pytest
 from deadletter.testing.fakes import eventually
 from engines.postgresql_time import a_database
 from intake.redis_rig import without_lineage
-from integrations.rig import FilingShop, attempts, survive_kills
+from integrations.rig import FilingShop, Folder, attempts, survive_kills
 from interop.redis_copies import emptied
 from interop.rig import PATIENCE
 from servers import Server
@@ -31,6 +31,18 @@ def client(redis_server: Server) -> Any:
 @pytest.fixture
 def shop(client: Any, redis_server: Server, tmp_path: Path) -> FilingShop:
     return FilingShop("celery", redis_server, tmp_path, "filing_celery")
+
+
+async def test_failed_tasks_are_filed_without_a_server(tmp_path: Path) -> None:
+    shop = FilingShop("celery", Folder(), tmp_path, "filing_celery")
+    shop.broken.touch()
+    shop.ask("o-1", "shop.deliver")
+
+    with shop.live_worker(*SOLO):
+        [letter] = await shop.until_letters(1)
+
+    assert (letter["source"], letter["consumer"]) == ("shop", "shop.deliver")
+    assert [one["text"] for one in attempts(letter)] == ["order o-1 has no price"] * 3
 
 
 @pytest.mark.parametrize("pool", POOLS)

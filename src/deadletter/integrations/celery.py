@@ -160,7 +160,7 @@ class CeleryHooks:
         kind = getattr(einfo, "type", None) or type(error)
         result = {
             "status": "FAILURE",
-            "result": {"exc_type": kind.__name__, "exc_message": [text_of(error)]},
+            "result": {"exc_type": kind.__name__, "exc_message": text_of(error)},
             "traceback": str(getattr(einfo, "traceback", "") or ""),
             "date_done": stamp(self._clock.now()),
         }

@@ -11,6 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from msgspec import Struct, structs
@@ -140,7 +141,8 @@ class Reporter:
         process = self._here()
         if process.ring is not None:
             process.ring = None
-            self._shut()
+            with suppress(Exception):  # whatever it says, nothing of it is used again
+                self._sync.close()
             self._open()
 
     def keys(self) -> Keys | None:
@@ -154,7 +156,11 @@ class Reporter:
             return None
 
     def close(self) -> None:
-        """Try to file what waits, count the rest as lost, and close the office."""
+        """
+        Try to file what waits, count the rest as lost, and close the office.
+
+        A later report opens it again: workers may be started anew in one process.
+        """
         process = self._here()
         with process.lock:
             process.is_closed = True
@@ -167,17 +173,14 @@ class Reporter:
             process.waiting.clear()
         for report in left:
             self._lose(process, report, "the process ended before the office was reachable")
-        self._shut()
+        self.rest()
+        with process.lock:
+            process.size, process.is_closed = 0, False
+        process.wake.clear()
 
     def _open(self) -> None:
         self._app = App(self._url)
         self._sync = SyncApp(self._app, timeout=self._timeout)
-
-    def _shut(self) -> None:
-        try:
-            self._sync.close()
-        except Exception as error:  # noqa: BLE001 -- the process goes on, or ends all the same
-            self._complain("office", "", described(error))
 
     def _here(self) -> _Process:
         """Return the reports of this process."""
@@ -317,19 +320,15 @@ class Reporter:
 
     def _tell(self, report: _Report, why: str, *, waits: bool) -> None:
         found = report.found
-        what = "success" if report.is_handled else "death"
-        self._complain(found.source or found.place, found.id, why, what=what, waits=waits)
-
-    def _complain(
-        self, mailbox: str, id: str, why: str, *, what: str = "", waits: bool = False
-    ) -> None:
         event = FilingFailed(
-            mailbox=mailbox, message_id=id, what=what, text=redact(why), waits=waits
+            mailbox=found.source or found.place,
+            message_id=found.id,
+            what="success" if report.is_handled else "death",
+            text=redact(why),
+            waits=waits,
         )
-        try:
+        with suppress(Exception):  # an observer may do anything, and stops no task
             self._observe(event)
-        except Exception:  # noqa: BLE001 -- an observer may do anything, and stops no task
-            return
 
 
 def redis_label(client: Any) -> str:

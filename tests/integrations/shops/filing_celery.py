@@ -20,6 +20,15 @@ app.conf.update(
     task_acks_late=True,
     task_reject_on_worker_lost=True,
 )
+if till.URL.startswith("filesystem:"):
+    for name in ("mail", "control"):
+        (till.HERE / name).mkdir(exist_ok=True)
+    folder = str(till.HERE / "mail")
+    app.conf.broker_transport_options = {
+        "data_folder_in": folder,
+        "data_folder_out": folder,
+        "control_folder": str(till.HERE / "control"),
+    }
 dying.arm()
 hooks = install(app, os.environ["OFFICE"], timeout=float(os.environ.get("TIMEOUT", "10")))
 
