@@ -15,7 +15,12 @@ app.conf.update(
     task_default_queue="shop",
     worker_enable_remote_control=False,
     broker_connection_retry_on_startup=True,
-    broker_transport_options={"visibility_timeout": 2},
+    # Tasks of a killed worker come back soon: kombu looks for them every 100 s otherwise.
+    broker_transport_options={
+        "visibility_timeout": 2,
+        "unacked_restore_interval": 1,
+        "unacked_restore_throttle": 1,
+    },
     worker_prefetch_multiplier=1,
     task_acks_late=True,
     task_reject_on_worker_lost=True,
