@@ -193,7 +193,7 @@ async def test_a_letter_is_closed_when_its_task_is_delivered_again_and_handled(
 
 
 async def test_tasks_survive_kills_while_they_are_filed(shop: FilingShop) -> None:
-    await survive_kills(shop, SOLO)
+    await survive_kills(shop, PREFORK)
 
 
 async def test_tasks_are_filed_in_postgresql(
