@@ -50,7 +50,7 @@ REPORT = --junitxml=.reports/$@.xml
 FORGET_RETRY = rm -f .reports/$@-again.xml
 REPORTS = $(wildcard $(foreach one,test test-again slow slow-again browser browser-again faults-ci faults-ci-again engines engines-again systems systems-again,.reports/$(one).xml))
 COVERED = --cov --cov-report=term --cov-fail-under=90
-ENGINES = --hypothesis-profile=quick -m engines tests/engines tests/intake tests/interop tests/observe tests/server tests/queue_server tests/cli/test_cli_drain.py
+ENGINES = --hypothesis-profile=quick -m engines tests/engines tests/intake tests/integrations tests/interop tests/observe tests/server tests/queue_server tests/cli/test_cli_drain.py
 SYSTEMS_NEED = sqs kafka redis mongodb postgresql consul promtool node go
 CHECK_LEDGER = $(BIN)/python docs/systems/check.py
 

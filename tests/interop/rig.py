@@ -20,7 +20,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -54,11 +54,19 @@ class System(Struct, frozen=True, kw_only=True):
     options: str = ""  # of the server's URL
 
 
+class Addressed(Protocol):
+    """What a shop has to know of its broker."""
+
+    @property
+    def url(self) -> str:
+        """Its URL."""
+
+
 class Shop:
     """An application on a framework, in processes of its own."""
 
     def __init__(
-        self, framework: str, server: Server, folder: Path, module: str = "", kind: str = ""
+        self, framework: str, server: Addressed, folder: Path, module: str = "", kind: str = ""
     ) -> None:
         if find_spec(framework) is None:
             do_without(Missing(f"{framework} is not installed: make setup"))

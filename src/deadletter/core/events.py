@@ -169,6 +169,15 @@ class CopyFailed(Event, frozen=True, tag="copy-failed"):
     text: str
 
 
+class FilingFailed(Event, frozen=True, tag="filing-failed"):
+    """A report of a task queue could not be filed; it is filed later, or lost."""
+
+    message_id: str
+    what: str  # death, success
+    text: str
+    waits: bool  # it is filed later; False: it is lost
+
+
 class HeadersIgnored(Event, frozen=True, tag="headers-ignored"):
     """
     A message came with `dlq-` headers that are unsigned or invalid.
@@ -293,6 +302,7 @@ AnyEvent: TypeAlias = (
     | BackInReach
     | ReplyFailed
     | CopyFailed
+    | FilingFailed
     | HeadersIgnored
     | LetterHandled
     | LetterRefused

@@ -23,6 +23,7 @@ from deadletter.core.events import (
     CopyFailed,
     Event,
     FailedForGood,
+    FilingFailed,
     HandlerStuck,
     HeadersIgnored,
     ItemDeleted,
@@ -198,6 +199,7 @@ class Metrics:
             PolicyFailed: self._mishap,
             ReplyFailed: self._mishap,
             CopyFailed: self._mishap,
+            FilingFailed: self._on_filing_failed,
             HeadersIgnored: self._mishap,
             LoopDied: self._mishap,
             Stalled: self._mishap,
@@ -248,6 +250,11 @@ class Metrics:
             self._unkept.inc()
         if what != "letter":  # a refused letter never becomes reachable again
             self._unreachable.labels(self._mailbox(event.mailbox), what).set(1)
+
+    def _on_filing_failed(self, event: FilingFailed) -> None:
+        if event.what == "death":
+            self._unkept.inc()
+        self._mishap(event)
 
     def _on_back_in_reach(self, event: BackInReach) -> None:
         labels = self._mailbox(event.mailbox), _kind(event.what)

@@ -30,6 +30,19 @@ from .brokers import record
 RESULT: Final = "result"
 """Name under which a drain adds the stored result, as JSON"""
 
+STORY: Final = "dlq:story"
+"""Name under which earlier attempts are added, where it is known that we wrote them"""
+
+RETRIES: Final = "dlq:retries"
+"""Name under which the retries are added of a task that is to count them anew"""
+
+CAUGHT: Final = "dlq:caught"
+"""Name under which the worker of a framework that saw a task fail says so"""
+
+ERROR_TYPE: Final = "dlq:error-type"
+ERROR_TEXT: Final = "dlq:error-text"
+"""Names under which it adds the error, which may have more lines than a stack shows"""
+
 _MARKS: Final = ("task", "id", "root_id")
 _FAILED: Final = frozenset({"FAILURE", "RETRY", "REVOKED"})
 _SHOWN: Final = ("root_id", "parent_id", "group", "eta", "expires", "origin")
@@ -51,6 +64,7 @@ def celery(found: Found) -> DeathReport | None:
         dialect="celery",
         source=found.source or about.get("routing_key", ""),
         message_id=found.text("id"),
+        reason_text=about.get(CAUGHT, ""),
         error_type=words(error.get("exc_type")),
         error_text=_text(error.get("exc_message")),
         stack=words(result.get("traceback")),
@@ -59,6 +73,7 @@ def celery(found: Found) -> DeathReport | None:
         expires_at=moment(found.text("expires")),
         consumer=task,
         task=task,
+        history=_story(about.get(STORY, ""))[0],
         delivery=about.get("delivery_tag", ""),
         fields={"task": task, **_arguments(found), **_others(found)},
     )
@@ -77,7 +92,7 @@ def _text(message: object) -> str:
 
 
 def _attempts(found: Found, *, is_run: bool) -> int:
-    retries = found.text("retries")
+    retries = found.about.get(RETRIES, "") or found.text("retries")
     # A list on Redis may hold tasks that no worker has ever taken.
     is_known = is_run or found.kind != "celery" or count(retries) > 0
     return count(retries) + 1 if retries and is_known else 0
@@ -114,13 +129,14 @@ def dramatiq(found: Found) -> DeathReport | None:
     runs = document(found.about.get(RUNS, "").encode("utf-8", "replace"))
     options = mapping(message["options"]) | mapping(runs)
     stack = words(options.get("traceback"))
-    error_type, error_text = raised(last_line(stack))
+    error_type, error_text = _raised(found, stack)
     actor = words(message["actor_name"])
     retries = words(options.get("retries"))
     return DeathReport(
         dialect="dramatiq",
         source=words(message["queue_name"]).removesuffix(".DQ"),
         message_id=words(message["message_id"]),
+        reason_text=found.about.get(CAUGHT, ""),
         error_type=error_type,
         error_text=error_text,
         stack=stack,
@@ -130,12 +146,20 @@ def dramatiq(found: Found) -> DeathReport | None:
         expires_at=_expiry(message, options),
         consumer=actor,
         task=actor,
+        history=_story(found.about.get(STORY, ""))[0],
         fields={
             "actor": actor,
             "args": shown(message.get("args")),
             "kwargs": shown(message.get("kwargs")),
         },
     )
+
+
+def _raised(found: Found, stack: str) -> tuple[str, str]:
+    """Return the error, as whoever saw it was raised has told, or by its stack."""
+    if error_type := found.about.get(ERROR_TYPE, ""):
+        return error_type, found.about.get(ERROR_TEXT, "")
+    return raised(last_line(stack))
 
 
 def _expiry(message: dict[str, Any], options: dict[str, Any]) -> datetime | None:
@@ -183,6 +207,7 @@ def rq(found: Found) -> DeathReport | None:
         dead_at=ended,
         consumer=function or worker,
         task=function,
+        history=_story(about.get(STORY, ""))[0],
         fields={
             "function": function,
             "call": description,
@@ -202,7 +227,7 @@ def bullmq(found: Found) -> DeathReport | None:
     if found.kind != "bullmq":
         return None
     about = found.about
-    history, last = _story(about.get("dlq:story", ""))
+    history, last = _story(about.get(STORY, ""))
     is_whole = last is not None and "dlq:fate" in about
     stacks = document(about.get("stacktrace", "").encode("utf-8", "replace"))
     stack = words(stacks[-1]) if isinstance(stacks, list) and stacks else ""

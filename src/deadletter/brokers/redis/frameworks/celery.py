@@ -6,21 +6,19 @@ its dead tasks to, or one whose workers are gone.
 """
 
 import json
-from base64 import b64decode, b64encode
-from binascii import Error as NotBase64
+from base64 import b64encode
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from deadletter.core.errors import ConfigError, Refused
 from deadletter.core.message import Message
 from deadletter.core.origin import document, mapping, moment, words
 from deadletter.core.replay_rules import CopyState
-from deadletter.intake.dialects import MALFORMED, Found, Origin, lineage_headers
+from deadletter.intake.dialects import Found, Origin, lineage_headers
+from deadletter.intake.dialects.celery_envelope import Envelope, found_in, unpack
 from deadletter.intake.dialects.frameworks import RESULT
 
 from .framework import Client, is_sent, note_sent, text
@@ -36,19 +34,6 @@ _STYLES: Final[tuple[dict[str, Any], ...]] = (
     {"separators": (",", ":")},
     {"separators": (",", ":"), "ensure_ascii": False},
 )
-
-
-class Envelope(Struct, frozen=True, array_like=True):
-    """An envelope without its body, and the priority of its queue."""
-
-    before: bytes
-    after: bytes
-    priority: int = 0
-    is_whole: bool = False  # the body is the envelope: it could not be opened
-
-
-_pack: Final = msgspec.msgpack.Encoder().encode
-_unpack: Final = msgspec.msgpack.Decoder(Envelope).decode
 
 
 class Celery:
@@ -96,7 +81,7 @@ class Celery:
             envelopes = await client.lrange(queue + priority, -most, -1)
             for envelope in reversed(envelopes):
                 if envelope not in held and len(found) < limit:
-                    found.append(_found(queue, envelope, number))
+                    found.append(found_in(queue, envelope, number))
         return await self._with_results(found)
 
     async def forget(self, client: Client, queue: str, receipts: list[bytes]) -> None:
@@ -110,7 +95,7 @@ class Celery:
     async def put_back(self, client: Client, queue: str, message: Message, origin: Origin) -> None:
         """Send a task as kombu does."""
         try:
-            envelope = _unpack(origin.raw)
+            envelope = unpack(origin.raw)
         except msgspec.MsgspecError as error:
             raise Refused(f"message {message.id} has lost its envelope") from error
         if not 0 <= envelope.priority < len(_PRIORITIES):
@@ -162,53 +147,6 @@ class Celery:
         ]
 
 
-def _found(queue: str, envelope: bytes, priority: int) -> Found:
-    told = mapping(document(envelope))
-    properties, headers = mapping(told.get("properties")), mapping(told.get("headers"))
-    opened = _opened(told, envelope)
-    if opened is None:
-        body, slip = envelope, Envelope(b"", b"", priority, is_whole=True)
-        about = {MALFORMED: "this is not a message of Celery"}
-    else:
-        body, slip = opened[0], Envelope(opened[1], opened[2], priority)
-        sent_to = words(mapping(properties.get("delivery_info")).get("routing_key"))
-        about = {
-            "delivery_tag": words(properties.get("delivery_tag")),
-            # The list it lies in may be one that only dead tasks are sent to.
-            "routing_key": "" if sent_to == queue else sent_to,
-        }
-    return Found(
-        kind="celery",
-        place=f"celery:{queue}",
-        id=words(headers.get("id")) or _digest(envelope),
-        body=body,
-        headers=tuple((name, _as_bytes(value)) for name, value in headers.items()),
-        about=about,
-        content_type=words(told.get("content-type")) or None,
-        reply_to=words(properties.get("reply_to")) or None,
-        raw=_pack(slip),
-        receipt=envelope,
-    )
-
-
-def _opened(told: dict[str, Any], envelope: bytes) -> tuple[bytes, bytes, bytes] | None:
-    """Return the body and what surrounds it; None if it is not an envelope."""
-    sealed = told.get("body")
-    encoding = mapping(told.get("properties")).get("body_encoding")
-    if not isinstance(sealed, str) or encoding != "base64":
-        return None
-    inside = sealed.encode("utf-8", "replace")
-    try:
-        body = b64decode(inside, validate=True)
-    except NotBase64:
-        return None
-    before, found, after = envelope.partition(b'"' + inside + b'"')
-    # It goes back byte for byte, or as a whole.
-    if not found or b64encode(body) != inside or not inside:
-        return None
-    return body, before + b'"', b'"' + after
-
-
 def _addressed(envelope: Envelope, queue: str, message: Message) -> bytes:
     """Return the envelope to send to a queue, with our lineage in its headers."""
     before, after = envelope.before, envelope.after
@@ -235,13 +173,3 @@ def _addressed(envelope: Envelope, queue: str, message: Message) -> bytes:
 
 def _dumped(told: Any, style: dict[str, Any]) -> bytes:
     return json.dumps(told, **style).encode("utf-8", "surrogatepass")
-
-
-def _as_bytes(value: object) -> bytes:
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
-    return msgspec.json.encode(value)
-
-
-def _digest(envelope: bytes) -> str:
-    return f"sha256-{sha256(envelope).hexdigest()[:32]}"

@@ -66,7 +66,7 @@ class Dramatiq:
             return ()
         bodies = await client.hmget(f"{dead}.msgs", [name for name, _ in ids])
         return [
-            _found(queue, name, score, body)
+            found_in(queue, name, score, body)
             for (name, score), body in zip(ids, bodies, strict=True)
         ]
 
@@ -122,7 +122,8 @@ def _base(queue: str) -> str:
     return queue if ":" in queue else f"{_NAMESPACE}:{queue}"
 
 
-def _found(queue: str, name: bytes, score: float, body: bytes | None) -> Found:
+def found_in(queue: str, name: bytes, score: float, body: bytes | None) -> Found:
+    """Return a message of a queue that was found dead, or None where it should have been."""
     told = _opened(body or b"")
     about = {} if body else {MALFORMED: "its message is not there any more"}
     headers: Headers = ()

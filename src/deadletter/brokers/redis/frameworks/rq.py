@@ -17,10 +17,13 @@ from deadletter.intake.dialects import LINEAGE, Found, Origin, lineage_headers, 
 
 from .framework import Client, inflated, is_sent, job_of, note_sent, oldest, packed, text, told
 
-_OVER: Final = (b"exc_info", b"result")  # of the run that failed
+STORY_FIELD: Final = "dlq-story"
+"""Field of a job with its earlier attempts, where our own worker runs it"""
+
+_OVER: Final = (b"exc_info", b"result", STORY_FIELD.encode())  # of the runs that failed
 _LINEAGE: Final = tuple(sorted(name.encode() for name in LINEAGE))
 _FOR_EVER: Final = -1  # as Redis tells that a key has no expiry
-_FAILED_FOR: Final = 365 * 86_400  # seconds: RQ's own default
+FAILED_FOR: Final = 365 * 86_400  # seconds: RQ's own default
 _SHOWN: Final = 4_096  # bytes of a field
 _STATES: Final = {
     b"finished": CopyState.HANDLED,
@@ -66,7 +69,8 @@ class RQ:
                 pipe.xrevrange(b"rq:results:" + job, count=1)
             answers = await pipe.execute()
         return [
-            _found(queue, job, answers[2 * n], answers[2 * n + 1]) for n, (job, _) in enumerate(ids)
+            found_in(queue, job, fields, results)
+            for (job, _), fields, results in zip(ids, answers[::2], answers[1::2], strict=True)
         ]
 
     async def forget(self, client: Client, queue: str, receipts: list[bytes]) -> None:
@@ -78,7 +82,7 @@ class RQ:
             left = await pipe.execute()
             for key, seconds in zip(keys, left, strict=True):
                 if seconds == _FOR_EVER:  # nothing else would ever remove it
-                    pipe.expire(key, _FAILED_FOR)
+                    pipe.expire(key, FAILED_FOR)
             pipe.zrem(f"rq:failed:{queue}", *receipts)
             await pipe.execute()
 
@@ -124,12 +128,13 @@ class RQ:
         return _STATES.get(status, CopyState.UNKNOWN)
 
 
-def _found(
+def found_in(
     queue: str,
     id: bytes,
     fields: dict[bytes, bytes],
     results: list[tuple[bytes, dict[bytes, bytes]]],
 ) -> Found:
+    """Return a failed job of a queue, by its hash and its latest result."""
     beside = (*_OVER, *_LINEAGE, b"data")
     about = told(fields, limit=_SHOWN, without=beside)
     about["exc_info"] = _stack(fields, results)
