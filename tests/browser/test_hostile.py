@@ -16,7 +16,7 @@ from browser.conftest import Visit, settled, watch_of
 from browser.payloads import HOSTILE, SCRIPTS
 from browser.places import Place
 from browser.prepared import Office
-from browser.watching import canary_of, shift_of
+from browser.watching import canary_of
 
 _LARGEST = 300_000  # bytes of HTML, whatever is in a letter
 _TOGETHER = 4  # pages that are looked at at the same time
@@ -96,8 +96,6 @@ async def _wrong(page: Page, address: str) -> list[str]:
         wrong.append(f"the answer is {answer.status}")
     if (size := len(await answer.body())) > _LARGEST:
         wrong.append(f"{size:,} bytes of HTML")
-    if (shift := await shift_of(page))[0]:
-        wrong.append(f"the layout shifted: {shift}")
     watch = watch_of(page)
     wrong += watch.problems
     watch.problems.clear()

@@ -1,7 +1,6 @@
 """The open engine of the server, and everything built on it."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,8 +31,18 @@ from .problems import AnswerInstead
 
 TURNS: Final = 2  # steps of costly searches in progress at once, of all callers
 AT_ONCE: Final = 2  # costly searches of one caller
+WAITING: Final = 8  # more of them, which wait for those: tabs that are opened together
+PATIENCE: Final = 5.0  # seconds that they wait
 _MINUTE: Final = 60.0
 _SOON: Final = 1  # seconds
+
+
+class _Places:
+    """The costly searches of one caller: two in progress, and some that wait."""
+
+    def __init__(self) -> None:
+        self.free = asyncio.Semaphore(AT_ONCE)
+        self.asked = 0
 
 
 class SearchShares:
@@ -43,7 +52,7 @@ class SearchShares:
         self._clock = clock
         self._share = share  # seconds of searching per minute
         self._turns = asyncio.Semaphore(TURNS)
-        self._under_way: Counter[str] = Counter()
+        self._places: dict[str, _Places] = {}
         self._clear_at: dict[str, float] = {}  # when the used share has expired
 
     @asynccontextmanager
@@ -51,17 +60,24 @@ class SearchShares:
         """
         Run a costly search of this caller; enter a turn for each of its steps.
 
-        Raises 429 if the caller has too many searches in progress, or has used up the
-        share.
+        Waits for a moment if the caller has others in progress. Raises 429 if these are too
+        many, or if the caller has used up the share.
         """
         self._check(who)
-        self._under_way[who] += 1
+        places = self._places.setdefault(who, _Places())
+        if places.asked >= AT_ONCE + WAITING:
+            raise _too_many()
+        places.asked += 1
         try:
-            yield lambda: self._turn(who)
+            await _wait_for(places.free)
+            try:
+                yield lambda: self._turn(who)
+            finally:
+                places.free.release()
         finally:
-            self._under_way[who] -= 1
-            if not self._under_way[who]:
-                del self._under_way[who]
+            places.asked -= 1
+            if not places.asked:
+                del self._places[who]
 
     @asynccontextmanager
     async def _turn(self, who: str) -> AsyncIterator[None]:
@@ -79,12 +95,6 @@ class SearchShares:
         over = [name for name, clear in self._clear_at.items() if clear <= now]
         for name in over:
             del self._clear_at[name]
-        if self._under_way[who] >= AT_ONCE:
-            raise _later(
-                f"{AT_ONCE} of your searches are in progress, which is the limit: wait"
-                " for one of them",
-                _SOON,
-            )
         wait = self._clear_at.get(who, now) - now - _MINUTE
         if wait > 0:
             raise _later(
@@ -93,6 +103,21 @@ class SearchShares:
                 " as source:, error: or since:",
                 int(wait) + 1,
             )
+
+
+async def _wait_for(free: asyncio.Semaphore) -> None:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await free.acquire()
+    except TimeoutError:
+        raise _too_many() from None
+
+
+def _too_many() -> AnswerInstead:
+    return _later(
+        f"{AT_ONCE} of your searches are in progress, which is the limit: wait for one of them",
+        _SOON,
+    )
 
 
 def _later(detail: str, seconds: int) -> AnswerInstead:

@@ -18,7 +18,7 @@ from deadletter.core.access import Role
 from deadletter.core.query import Budget, Meter, needs_contents
 from deadletter.ports import Engine
 from deadletter.server.app import build
-from deadletter.server.context import AT_ONCE
+from deadletter.server.context import AT_ONCE, WAITING
 from deadletter.settings import Serve, Settings
 from deadletter.stores.sqlite import letters as store
 from deadletter.stores.sqlite import search
@@ -146,15 +146,31 @@ async def test_a_caller_has_a_few_costly_searches_at_once(
     server: Served, stuck: threading.Event
 ) -> None:
     async with AsyncClient(base_url=server.url, timeout=60) as client:
+        most = AT_ONCE + WAITING
+        costly = [asyncio.create_task(search_for(client, COSTLY)) for _ in range(most + 1)]
+        async with asyncio.timeout(20):
+            done, _ = await asyncio.wait(costly, return_when=asyncio.FIRST_COMPLETED)
+        stuck.set()
+        answers = await asyncio.gather(*costly)
+
+    assert sorted(answer.status_code for answer in answers) == [*[200] * most, 429]
+    (refused,) = [task.result() for task in done]
+    assert refused.status_code == 429
+    assert refused.headers["retry-after"] == "1"
+
+
+async def test_a_caller_does_not_wait_for_ever(
+    server: Served, stuck: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deadletter.server.context.PATIENCE", 0.05)
+    async with AsyncClient(base_url=server.url, timeout=60) as client:
         costly = [asyncio.create_task(search_for(client, COSTLY)) for _ in range(AT_ONCE + 1)]
         async with asyncio.timeout(20):
             done, _ = await asyncio.wait(costly, return_when=asyncio.FIRST_COMPLETED)
         stuck.set()
         await asyncio.gather(*costly)
 
-    (refused,) = [task.result() for task in done]
-    assert refused.status_code == 429
-    assert refused.headers["retry-after"] == "1"
+    assert [task.result().status_code for task in done] == [429]
 
 
 @pytest.mark.usefixtures("short_steps")

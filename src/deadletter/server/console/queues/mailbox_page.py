@@ -198,6 +198,6 @@ def _mark(mark: Mark) -> ChartMark:
         kind="version" if is_version else "outage",
         at=mark.at,
         until=mark.until,
-        word=clean(mark.name) if is_version else "brake",
+        word=cut(clean(mark.name), 20) if is_version else "brake",
         text=mark.text,
     )
