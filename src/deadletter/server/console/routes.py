@@ -13,22 +13,28 @@ from .audit import routes as audit
 from .errands import Errands
 from .fresh import Fresh
 from .gate import environment
-from .groups import routes as groups
-from .letter import routes as letter
-from .letters import routes as letters
+from .groups import act_routes as group_acts
+from .groups import page_routes as groups
+from .letter import acts, comparing, editing, neighbours
+from .letter import page as letter
+from .letters import act_routes as letters_acts
+from .letters import errand_routes, list_routes, palette, saved_routes, search_help
 from .notices import Notices
 from .overview import routes as overview
 from .pages import Console, note_start
-from .queues import routes as queues
+from .queues import intake_routes, lent_routes, mailbox_routes
 from .repairs import routes as repairs
 from .replays import routes as replays
 from .report import routes as report
-from .running import routes as running
+from .running import access, access_acts, system, system_acts
 from .undo_keys import Undoing
 
 _SCREENS: Final = (
-    *(overview, groups, letters, letter, repairs, replays, queues, running),
-    *(audit, report, undo),
+    *(overview, groups, group_acts),
+    *(list_routes, letters_acts, errand_routes, saved_routes, search_help, palette),
+    *(letter, acts, neighbours, editing, comparing, repairs, replays),
+    *(mailbox_routes, lent_routes, intake_routes),
+    *(access, access_acts, system, system_acts, audit, report, undo),
 )
 """The modules of all screens, each with its `routes`."""
 

@@ -456,3 +456,6 @@ async def find_gone(context: ServerContext, who: Identity, text: str) -> GonePag
         if entry.action in _DELETIONS:
             return GonePage(id=name, entry=entry, is_purged=entry.action == PURGE.name)
     return None
+
+
+routes: Final[list[Any]] = [show_letter]
