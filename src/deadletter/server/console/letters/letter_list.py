@@ -155,6 +155,30 @@ class ListRequest(Struct, frozen=True, kw_only=True):
     via: tuple[str, ...] = ()  # the places of the pages before, the nearest last
 
 
+class Ahead(Struct, frozen=True, kw_only=True):
+    """A page that is shown before its search has found anything, because that takes long."""
+
+    chips: tuple[Chip, ...]
+    url: str  # of the part with what is found
+    plain: str  # the same as a page, for browsers without scripts
+
+
+def ahead_of(who: Identity, asked: ListRequest) -> Ahead | None:
+    """Return the page that is shown ahead of a costly search; None for other searches."""
+    try:
+        node = understand(asked.query, masked=not who.may(Role.OPERATOR))
+    except QueryError:
+        return None
+    if not is_costly(node):
+        return None
+    place = {"after": asked.after or "", "via": ",".join(asked.via)}
+    return Ahead(
+        chips=chips(node),
+        url=list_path(asked.query, part="found", **place),
+        plain=list_path(asked.query, show="found", **place),
+    )
+
+
 async def load_list(
     context: ServerContext,
     who: Identity,

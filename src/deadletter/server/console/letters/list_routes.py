@@ -17,6 +17,7 @@ from .letter_list import (
     PAGE,
     LetterList,
     ListRequest,
+    ahead_of,
     command_of,
     load_alone,
     load_count,
@@ -32,7 +33,9 @@ Typed = Annotated[str | None, QueryParameter(max_length=MAX_TEXT)]
 Ids = Annotated[str, QueryParameter(max_length=PAGE * 25)]
 Via = Annotated[str, QueryParameter(max_length=1_000)]
 Top = Annotated[str, QueryParameter(max_length=40)]
-Part = Annotated[Literal["rows", "count", "facets", "alone", "saved"] | None, QueryParameter()]
+Part = Annotated[
+    Literal["found", "rows", "count", "facets", "alone", "saved"] | None, QueryParameter()
+]
 _BAD: Final = 400
 
 
@@ -48,7 +51,7 @@ async def show_letters(
     via: Via = "",
     ids: Ids = "",
     top: Top = "",
-    show: Annotated[Literal["facets"] | None, QueryParameter()] = None,
+    show: Annotated[Literal["facets", "found"] | None, QueryParameter()] = None,
     part: Part = None,
 ) -> Response[bytes]:
     """Show the letters that a search finds; without one, the open ones."""
@@ -70,7 +73,12 @@ async def show_letters(
         saved = await load_saved(context, who, query)
         return render_part(request, "letters/parts/saved.html", saved)
     asked = ListRequest(query=query, after=after, via=tuple(filter(None, via.split(","))))
+    if part is None and show is None and (ahead := ahead_of(who, asked)) is not None:
+        about = About(title="Letters", screen="letters", command=command_of(query), query=query)
+        return await render_page(request, "letters/searching.html", ahead, about)
     page = await load_list(context, who, searching, asked, with_facets=show == "facets")
+    if part == "found":
+        return render_part(request, "letters/found.html", page)
     status = 200 if page.mistake is None else _BAD
     return await render_page(request, "letters/list.html", page, _about(query, page), status=status)
 
