@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -90,6 +90,19 @@ async def test_a_young_office_is_shown_in_a_span_of_its_age(tmp_path: Path) -> N
 
     assert "Deaths per 5 minutes, last 1h: 7 deaths" in text
     assert re.search(r'href="/\?span=1h&amp;by=group" aria-current="page"', text)
+
+
+async def test_parts_without_a_chart_do_not_ask_how_old_the_office_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def asked(_: object) -> NoReturn:
+        raise AssertionError("this reads the deaths of a month")
+
+    monkeypatch.setattr("deadletter.server.console.overview.routes.first_span", asked)
+    async with opened(tmp_path) as office:
+        await fill(office.context)
+        for part in ("headline", "needs", "replays", "mailboxes", "acts"):
+            assert (await office.get(f"/?part={part}", part=True)).status_code == 200
 
 
 async def test_deaths_are_charted_with_marks_and_as_a_table(tmp_path: Path) -> None:
