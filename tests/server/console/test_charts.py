@@ -1,8 +1,10 @@
 """Charts: what is drawn for which numbers, and that nothing of a message gets into markup."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
+from random import Random
 from typing import Final
 
 from deadletter.server.console import charts
@@ -60,6 +62,43 @@ def test_bars_stand_on_each_other_and_are_as_high_as_their_numbers() -> None:
     assert first == "M1 4h8v-1h-8zM21 4h8v-3h-8z"
     assert second == "M1 3h8v-2h-8zM11 4h8v-1h-8z"
     assert "2" in seen.text
+
+
+def test_bars_of_many_steps_are_drawn_as_shapes_with_the_same_heights() -> None:
+    dice = Random(5)
+    low = tuple(dice.choice((0, 0, 1, 2, 2, 7)) for _ in range(150))
+    high = tuple(dice.choice((None, 0, 1, 3, 3)) for _ in range(150))
+    seen = Seen(bars(plot(low, high, step=timedelta(minutes=5))))
+
+    found = [one["d"] for one in seen.attributes("path") if one.get("class", "")[:1] == "s"]
+    boxes = [one["viewbox"] for one in seen.attributes("svg") if "viewbox" in one]
+    top = int(boxes[0].split()[3])
+    feet = [0] * 150
+    for path, numbers in zip(found, (low, high), strict=True):
+        drawn = heights(path, 150)
+        expected = [
+            (top - foot - (number or 0), top - foot) if number else None
+            for foot, number in zip(feet, numbers, strict=True)
+        ]
+        assert drawn == expected
+        feet = [foot + (number or 0) for foot, number in zip(feet, numbers, strict=True)]
+
+
+def heights(path: str, steps: int) -> list[tuple[int, int] | None]:
+    """Return the head and the foot of each bar of a path."""
+    found: list[tuple[int, int] | None] = [None] * steps
+    for shape in path.split("M")[1:]:
+        start, rest = re.fullmatch(r"(\d+ \d+)(.*)z", shape).groups()  # type: ignore[union-attr]
+        x, y = map(int, start.split())
+        for way, text in re.findall(r"([hv])(-?\d+)", rest):
+            if way == "v":
+                y += int(text)
+                continue
+            for place in range(min(x, x + int(text)) // 10, max(x, x + int(text)) // 10):
+                head, _ = found[place] or (y, y)
+                found[place] = (head, y)  # heads come first, then feet
+            x += int(text)
+    return found
 
 
 def test_a_chart_says_what_it_shows_and_has_the_same_numbers_as_rows() -> None:
