@@ -37,6 +37,12 @@ STANDS_FOR = {
     "observe": {"logs", "metrics", "otel"},
     "cli/reload": {"reload"},
 }
+# Whoever installs us into the workers of a task queue has that task queue.
+TASK_QUEUES = {
+    "integrations/celery": {"celery", "kombu", "amqp"},
+    "integrations/dramatiq": {"dramatiq"},
+    "integrations/rq": {"rq"},
+}
 # Whoever writes tests with our contracts has these: docs/testing.md says so.
 FOR_TESTS = {"pytest", "hypothesis"}
 
@@ -62,6 +68,9 @@ def allowed(module: str) -> set[str]:
     """What a module may import of others."""
     if module.startswith("testing/") or module == "pytest_plugin.py":
         return BASE | FOR_TESTS
+    for place, theirs in TASK_QUEUES.items():
+        if module.startswith(place):
+            return BASE | theirs
     for place, extras in STANDS_FOR.items():
         if module == f"{place}.py" or module.startswith((f"{place}/", f"{place}.")):
             return BASE.union(*map(brings, extras))
