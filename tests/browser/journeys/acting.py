@@ -1,5 +1,6 @@
 """What people do in every journey: read the notice, open a dialog, count their acts."""
 
+from contextlib import suppress
 from typing import Any, Final
 
 from playwright.async_api import Locator, Page, expect
@@ -49,6 +50,17 @@ async def tab_to(page: Page, target: Locator, *, most: int = 120) -> None:
             return
         await page.keyboard.press("Tab")
     raise AssertionError(f"Tab does not reach {target}")
+
+
+async def opened_by_key(page: Page, button: Locator) -> None:
+    """Open a dialog with the keyboard, again if the page drew the button anew meanwhile."""
+    for _ in range(3):
+        await tab_to(page, button)
+        await page.keyboard.press("Enter")
+        with suppress(AssertionError):
+            await expect(dialog(page)).to_be_visible(timeout=5_000)
+            return
+    raise AssertionError(f"{button} opens no dialog")
 
 
 async def orders(

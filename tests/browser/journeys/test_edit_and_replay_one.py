@@ -12,6 +12,7 @@ from browser.journeys.acting import (
     dialog,
     heading,
     notice,
+    opened_by_key,
     plan,
     send,
     tab_to,
@@ -116,8 +117,7 @@ async def test_it_can_be_done_with_the_keyboard_alone(desk: Place, visit: Visit)
     await page.keyboard.press("Enter")
     await expect(page.locator("#preview")).to_contain_text("Send")
     await page.wait_for_load_state()
-    await tab_to(page, page.locator("#preview").get_by_role("button", name="Send"))
-    await page.keyboard.press("Enter")
+    await opened_by_key(page, page.locator("#preview").get_by_role("button", name="Send"))
     await tab_to(page, dialog(page).get_by_role("button", name="Send"))
     await page.keyboard.press("Enter")
     await told(page, "1 handled")

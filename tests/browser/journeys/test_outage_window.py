@@ -1,5 +1,7 @@
 """An outage on the chart: its span is dragged, and what died in it is sent back."""
 
+from contextlib import suppress
+
 from playwright.async_api import Page, expect
 
 from browser.conftest import Visit
@@ -28,7 +30,16 @@ async def test_outage_window(desk: Place, visit: Visit) -> None:
 
 
 async def drag_over(page: Page) -> None:
-    """Drag over the right half of the chart."""
+    """Drag over the right half of the chart, again if the page above it has grown meanwhile."""
+    for _ in range(3):
+        await _drag(page)
+        with suppress(AssertionError):
+            await expect(page.locator(".span-found")).to_be_visible(timeout=5_000)
+            return
+    raise AssertionError("dragging over the chart chooses no span")
+
+
+async def _drag(page: Page) -> None:
     chart = page.locator(".chart-over")
     await chart.scroll_into_view_if_needed()
     box = await chart.bounding_box()
