@@ -84,9 +84,9 @@ class Shop:
         }
 
     def send(self, *orders: str) -> None:
-        """Have the application ask for a task per order."""
-        sending = f"import {self.module} as shop; [*map(shop.send, {list(orders)})]"
-        self._run(sys.executable, "-c", sending)
+        """Have the application ask for a task per order, each in a millisecond of its own."""
+        each = f"[(shop.send(order), time.sleep(0.003)) for order in {list(orders)}]"
+        self._run(sys.executable, "-c", f"import time, {self.module} as shop; {each}")
 
     def command(self, *words: str) -> list[str]:
         """The command that starts a worker."""
